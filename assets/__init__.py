@@ -1,0 +1,1 @@
+"""Icons, presets, translations, sample prompts, themes: data, no code."""

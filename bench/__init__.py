@@ -1,0 +1,1 @@
+"""Workloads, baselines, reports. Drives engines through :mod:`pagedeck.ipc` like any client."""

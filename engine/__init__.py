@@ -1,0 +1,1 @@
+"""The serving engine: model, KV cache, scheduler, step loop, service process."""

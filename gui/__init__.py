@@ -1,0 +1,1 @@
+"""The desktop app. Talks to an engine through :mod:`pagedeck.ipc` only."""

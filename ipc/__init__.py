@@ -1,0 +1,1 @@
+"""The wire: messages, sockets, keys, clients. Knows no torch and no Qt."""

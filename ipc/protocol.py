@@ -1,0 +1,290 @@
+"""Control messages. ROUTER in the engine, DEALER in clients; one MessagePack frame a message.
+
+Every message is a tagged map: ``type`` names the struct, ``id`` is chosen by the client and echoed in each reply. A
+submitted request's ``id`` is its name for its whole life and must be unique in the engine. Its replies are one
+:class:`Accepted`, any number of :class:`Tokens`, and exactly one :class:`Finished` or :class:`Failed`. Any other
+message gets exactly one reply: its own, or :class:`Failed`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from .telemetry import BlocksUpdate, RequestRow, Stats
+from .vocabulary import SamplingParams
+
+PROTOCOL_VERSION = 1
+
+#: Larger frames are refused by the socket (ZMQ_MAXMSGSIZE).
+MAX_MESSAGE_BYTES = 64 * 1024 * 1024
+
+#: Seconds between a client's pings, and the silence after which either side takes the other for gone.
+HEARTBEAT_S = 1.0
+GONE_AFTER_S = 10.0
+
+
+class Message(msgspec.Struct, kw_only=True, omit_defaults=True, tag_field="type", tag=str.lower):
+    id: str = ""
+
+
+# --- client to engine -------------------------------------------------------------------------------------------
+
+
+class Hello(Message):
+    """The first message of a client. Answered by :class:`Welcome`, or :class:`Failed` for another version."""
+
+    version: int = PROTOCOL_VERSION
+    client: str = ""
+
+
+class Ping(Message):
+    """Keeps the client alive in the engine's eyes. Answered by :class:`Pong`."""
+
+
+class ChatMessage(msgspec.Struct, omit_defaults=True):
+    role: str
+    content: str
+
+
+class Submit(Message):
+    """Run a prompt. Exactly one of ``prompt``, ``messages`` (through the model's chat template) and ``token_ids``."""
+
+    prompt: str | None = None
+    messages: list[ChatMessage] | None = None
+    token_ids: list[int] | None = None
+    sampling: SamplingParams = SamplingParams()
+    priority: str | int = "normal"
+    cache_salt: str = ""
+
+
+class Cancel(Message):
+    """Answered by :class:`Done`; the request itself still ends with one :class:`Finished` (reason ``cancelled``)."""
+
+    request: str = ""
+
+
+class SetPriority(Message):
+    request: str = ""
+    priority: str | int = "normal"
+
+
+class GetStatus(Message):
+    pass
+
+
+class GetSnapshot(Message):
+    """All blocks of both tiers, all requests, and the telemetry sequence that they correspond to."""
+
+
+class GetConfig(Message):
+    pass
+
+
+class Reconfigure(Message):
+    """Change live settings. ``dry_run`` answers what would happen and changes nothing."""
+
+    changes: dict[str, Any] = {}
+    dry_run: bool = False
+
+
+class DescribeBlock(Message):
+    tier: str = "device"
+    block: int = 0
+
+
+class DescribeRequest(Message):
+    request: str = ""
+
+
+class Release(Message):
+    """The engine's owner lets go of it: it no longer ends when the process that started it ends."""
+
+
+class Shutdown(Message):
+    """Stop the engine: after finishing what it has (``drain``), or at once."""
+
+    drain: bool = False
+
+
+# --- engine to client -------------------------------------------------------------------------------------------
+
+
+class EngineStatus(msgspec.Struct, omit_defaults=True):
+    name: str
+    state: str
+    model: str
+    epoch: str
+    pid: int
+    version: str
+    detail: str = ""  # what it is doing, or why it failed
+    progress: float | None = None  # 0 to 1 while loading, where known
+    device: str = ""
+    dtype: str = ""
+    context_length: int = 0
+    parameters: int = 0
+    vocabulary: int = 0
+    started: float = 0.0  # Unix seconds
+    chat_template: bool = False
+    telemetry: str = ""  # endpoint
+    log: str = ""  # path of the log file
+    stats: Stats | None = None
+
+
+class SettingInfo(msgspec.Struct, omit_defaults=True):
+    """One engine setting: what it is now, what it may be, and whether it changes while requests run."""
+
+    name: str
+    value: Any
+    meaning: str
+    unit: str = ""
+    live: bool = False
+    minimum: float | None = None
+    maximum: float | None = None
+    choices: list[Any] | None = None
+
+
+class ReconfigureReport(msgspec.Struct, omit_defaults=True):
+    """What a change did, or with ``dry_run`` would do. Counts are exact in both; times are estimates in a dry run."""
+
+    dry_run: bool
+    changes: dict[str, tuple[Any, Any]]  # field -> (before, after)
+    pause_ms: float = 0.0
+    blocks_moved: int = 0
+    bytes_copied: int = 0
+    cached_dropped: int = 0  # cached blocks whose content is given up
+    preempted: int = 0  # sequences that must be recomputed or swapped to make room
+    notes: list[str] = []
+
+
+class Welcome(Message):
+    status: EngineStatus
+
+
+class Pong(Message):
+    time: float = 0.0
+
+
+class Accepted(Message):
+    """The request is queued. ``number`` names it in telemetry."""
+
+    number: int = 0
+    prompt_tokens: int = 0
+
+
+class Tokens(Message):
+    """New tokens of sample ``index``. ``text`` is what became certain; it can lag behind the tokens."""
+
+    index: int = 0
+    token_ids: list[int] = []
+    text: str = ""
+
+
+class SampleResult(msgspec.Struct, omit_defaults=True):
+    index: int
+    finish_reason: str
+    output_tokens: int
+
+
+class Finished(Message):
+    samples: list[SampleResult] = []
+    prompt_tokens: int = 0
+    cached_tokens: int = 0  # prompt tokens found in the cache
+    output_tokens: int = 0
+    queue_s: float = 0.0
+    ttft_s: float = 0.0
+    e2e_s: float = 0.0
+    preemptions: int = 0
+
+
+class Failed(Message):
+    """A request or message that could not be served. ``code`` is for programs, ``message`` one sentence for people.
+
+    Codes: ``invalid``, ``protocol``, ``loading``, ``draining``, ``unknown_request``, ``duplicate``, ``too_long``,
+    ``queue_full``, ``too_large``, ``model``, ``internal``, ``shutdown``, ``slow_client``.
+    """
+
+    code: str = "internal"
+    message: str = ""
+    field: str = ""
+
+
+class Done(Message):
+    pass
+
+
+class StatusReply(Message):
+    status: EngineStatus
+
+
+class ConfigReply(Message):
+    settings: list[SettingInfo] = []
+
+
+class SnapshotReply(Message):
+    """``sequences`` maps each telemetry topic to its last sequence number that this snapshot includes."""
+
+    epoch: str = ""
+    sequences: dict[str, int] = {}
+    blocks: BlocksUpdate | None = None
+    requests: list[RequestRow] = []
+
+
+class Reconfigured(Message):
+    report: ReconfigureReport
+
+
+class BlockOwner(msgspec.Struct):
+    request: int  # number
+    sample: int
+    position: int  # in the owner's block table
+
+
+class BlockDetail(Message):
+    tier: str = ""
+    block: int = 0
+    state: int = 0
+    ref_count: int = 0
+    fill: int = 0
+    last_used: int = 0
+    prefix_hash: str = ""
+    owners: list[BlockOwner] = []
+    token_ids: list[int] = []
+    text: str = ""
+
+
+class RequestDetail(Message):
+    row: RequestRow | None = None
+    tier: str = "device"
+    block_tables: list[list[int]] = []  # one a sample
+    text: list[str] = []  # output so far, one a sample
+    prompt_text: str = ""
+
+
+ClientMessage = (
+    Hello | Ping | Submit | Cancel | SetPriority | GetStatus | GetSnapshot | GetConfig | Reconfigure
+    | DescribeBlock | DescribeRequest | Release | Shutdown
+)  # fmt: skip
+EngineMessage = (
+    Welcome | Pong | Accepted | Tokens | Finished | Failed | Done | StatusReply | ConfigReply | SnapshotReply
+    | Reconfigured | BlockDetail | RequestDetail
+)  # fmt: skip
+
+_encoder = msgspec.msgpack.Encoder()
+_client_decoder = msgspec.msgpack.Decoder(ClientMessage)
+_engine_decoder = msgspec.msgpack.Decoder(EngineMessage)
+
+
+def encode(message: Message) -> bytes:
+    return _encoder.encode(message)
+
+
+def decode_client(frame: bytes) -> ClientMessage:
+    """A client's message. Raises ``msgspec.DecodeError`` or its subclass ``ValidationError``, which names the field."""
+    return _client_decoder.decode(frame)
+
+
+def decode_engine(frame: bytes) -> EngineMessage:
+    """An engine's message. Raises as :func:`decode_client`."""
+    return _engine_decoder.decode(frame)

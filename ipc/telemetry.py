@@ -1,0 +1,200 @@
+"""Telemetry messages. PUB in the engine, SUB in clients; frames ``[topic, sequence u64 little-endian, payload]``.
+
+Sequence numbers count per topic, from 1, without gaps; ``epoch`` names one life of the engine. A subscriber keeps
+``blocks`` whole like this: subscribe and hold messages back, ask for a snapshot over control, drop what it includes,
+apply the rest; on a gap or another epoch, ask again.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+import msgspec
+
+TOPIC_BLOCKS = b"blocks"
+TOPIC_STEP = b"step"
+TOPIC_STATS = b"stats"
+TOPIC_EVENT = b"event"
+TOPICS = (TOPIC_BLOCKS, TOPIC_STEP, TOPIC_STATS, TOPIC_EVENT)
+
+#: The most ``blocks`` and ``step`` messages in a second, however fast steps are.
+MAX_RATE_HZ = 30.0
+
+
+class TierBlocks(msgspec.Struct):
+    """Some or all blocks of a tier as raw little-endian arrays of equal length.
+
+    ``ids`` u4; empty in a full update, where entry *i* is block *i*. ``state`` u1 (:class:`BlockState`), ``ref`` u2
+    (clipped), ``fill`` u2 (tokens held), ``owner`` u4 (number of the request that holds it, 0 is none; of several,
+    the first), ``last_used`` u4 (step).
+    """
+
+    num_blocks: int
+    block_size: int
+    block_bytes: int
+    ids: bytes = b""
+    state: bytes = b""
+    ref: bytes = b""
+    fill: bytes = b""
+    owner: bytes = b""
+    last_used: bytes = b""
+
+
+class BlocksUpdate(msgspec.Struct):
+    """Topic ``blocks``. ``full`` replaces all that was known (sent after repage and resize); else it is a delta."""
+
+    epoch: str
+    step: int
+    full: bool
+    device: TierBlocks
+    host: TierBlocks
+
+
+class StepEntry(msgspec.Struct, array_like=True):
+    request: int  # number
+    tokens: int
+    prefill: bool
+
+
+class StepRecord(msgspec.Struct, array_like=True):
+    """One step. Times in milliseconds; ``prefill_tokens + decode_tokens <= budget``."""
+
+    step: int
+    time: float  # Unix seconds at its end
+    budget: int
+    prefill_tokens: int
+    decode_tokens: int
+    running: int
+    waiting: int
+    swapped: int
+    schedule_ms: float
+    forward_ms: float
+    sample_ms: float
+    other_ms: float
+    entries: list[StepEntry]
+    preempted: list[int]  # request numbers
+    swapped_out: list[int]
+    resumed: list[int]
+
+
+class Steps(msgspec.Struct):
+    """Topic ``step``: the steps since the last message, oldest first."""
+
+    epoch: str
+    steps: list[StepRecord]
+
+
+class Percentiles(msgspec.Struct, array_like=True):
+    """Of the last 60 seconds, in seconds. ``count`` 0 means that there was nothing to measure."""
+
+    count: int = 0
+    p50: float = 0.0
+    p95: float = 0.0
+    p99: float = 0.0
+
+
+class TierStats(msgspec.Struct):
+    num_blocks: int
+    block_size: int
+    block_bytes: int
+    free: int
+    reserved: int
+    cached: int
+    used: int  # blocks that sequences hold (active, shared, swapped)
+    tokens: int  # tokens in used blocks; waste = 1 - tokens / (used * block_size)
+
+
+class RequestRow(msgspec.Struct, omit_defaults=True):
+    """A live or lately ended request."""
+
+    number: int
+    id: str
+    state: str
+    priority: int
+    client: str = ""
+    prompt_tokens: int = 0
+    output_tokens: int = 0
+    max_tokens: int = 0
+    computed_tokens: int = 0
+    cached_tokens: int = 0
+    samples: int = 1
+    blocks: int = 0
+    shared_blocks: int = 0
+    host_blocks: int = 0
+    preemptions: int = 0
+    arrival: float = 0.0  # Unix seconds
+    queue_s: float | None = None
+    ttft_s: float | None = None
+    e2e_s: float | None = None
+    tokens_per_s: float | None = None
+    error: str = ""
+
+
+class Stats(msgspec.Struct):
+    """Topic ``stats``, once a second."""
+
+    epoch: str
+    time: float
+    sequences: dict[str, int]  # last sequence number sent of each topic: shows losses at the tail
+    device: TierStats
+    host: TierStats
+    running: int
+    waiting: int
+    swapped: int
+    prompt_tokens_per_s: float
+    output_tokens_per_s: float
+    requests_per_s: float
+    latency: dict[str, Percentiles]  # ttft, itl, queue, e2e
+    prefix_queried_tokens: int  # since start
+    prefix_hit_tokens: int
+    preemptions: int
+    steps: int
+    finished: int
+    failed: int
+    cancelled: int
+    cpu_percent: float
+    memory_bytes: int
+    device_memory_bytes: int
+    requests: list[RequestRow]
+
+
+class Event(msgspec.Struct, omit_defaults=True):
+    """Topic ``event``. ``kind``: log, state, submitted, started, preempted, resumed, finished, cancelled, failed,
+    reconfigured. ``text`` is a sentence for people; ``row`` comes with request events; ``state`` with kind state."""
+
+    epoch: str
+    time: float
+    kind: str
+    text: str
+    level: str = "info"  # debug, info, warning, error
+    row: RequestRow | None = None
+    state: str = ""
+    progress: float | None = None
+
+
+_TYPES: dict[bytes, type] = {
+    TOPIC_BLOCKS: BlocksUpdate,
+    TOPIC_STEP: Steps,
+    TOPIC_STATS: Stats,
+    TOPIC_EVENT: Event,
+}
+_encoder = msgspec.msgpack.Encoder()
+_decoders: dict[bytes, msgspec.msgpack.Decoder[Any]] = {
+    topic: msgspec.msgpack.Decoder(kind) for topic, kind in _TYPES.items()
+}
+_sequence = struct.Struct("<Q")
+
+TelemetryMessage = BlocksUpdate | Steps | Stats | Event
+
+
+def encode_frames(topic: bytes, sequence: int, message: TelemetryMessage) -> list[bytes]:
+    return [topic, _sequence.pack(sequence), _encoder.encode(message)]
+
+
+def decode_frames(frames: list[bytes]) -> tuple[bytes, int, TelemetryMessage]:
+    """Topic, sequence, message. Raises ``ValueError`` (``msgspec.DecodeError`` is one) for anything malformed."""
+    if len(frames) != 3 or frames[0] not in _decoders or len(frames[1]) != _sequence.size:
+        raise ValueError(f"not a telemetry message: {len(frames)} frames, topic {frames[:1]!r}")
+    topic = bytes(frames[0])
+    return topic, _sequence.unpack(frames[1])[0], _decoders[topic].decode(frames[2])

@@ -1,0 +1,141 @@
+"""The words that the engine and its clients share. Standard library only.
+
+The engine's core imports these, so they must not pull in a socket, a codec, torch or Qt.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from enum import IntEnum, StrEnum
+from typing import Any
+
+
+class BlockState(IntEnum):
+    """A block's state, ordered by how much a viewer wants to see it.
+
+    Zoomed out, several blocks fall on one pixel and the largest code wins, so the order is part of the meaning.
+    """
+
+    FREE = 0
+    RESERVED = 1  # kept for one sequence's growth, holds no token yet
+    CACHED = 2  # no sequence uses it; its content is kept until evicted
+    SWAPPED = 3  # host tier only: belongs to a sequence that was swapped out
+    ACTIVE = 4  # used by one sequence
+    SHARED = 5  # used by several
+
+
+class RequestState(StrEnum):
+    WAITING = "waiting"  # queued, holds no block
+    RUNNING = "running"
+    PREEMPTED = "preempted"  # gave its blocks back, will be recomputed
+    SWAPPED = "swapped"  # its blocks are in the host tier
+    FINISHED = "finished"
+    CANCELLED = "cancelled"
+    FAILED = "failed"
+
+    @property
+    def ended(self) -> bool:
+        return self in (RequestState.FINISHED, RequestState.CANCELLED, RequestState.FAILED)
+
+
+class EngineState(StrEnum):
+    LOADING = "loading"
+    READY = "ready"
+    DRAINING = "draining"  # finishes what it has, takes nothing new
+    FAILED = "failed"
+    STOPPED = "stopped"
+
+
+class FinishReason(StrEnum):
+    STOP = "stop"  # end-of-text token or a stop string
+    LENGTH = "length"  # max_tokens, or the model's context is full
+    CANCELLED = "cancelled"
+    FAILED = "failed"
+
+
+#: Named priorities; any integer is allowed, lower runs first.
+PRIORITIES: dict[str, int] = {"interactive": 0, "normal": 10, "batch": 20}
+
+
+def priority_name(priority: int) -> str:
+    """The class that an integer priority falls into: the nearest named one that is not more urgent than it."""
+    if priority <= PRIORITIES["interactive"]:
+        return "interactive"
+    return "normal" if priority <= PRIORITIES["normal"] else "batch"
+
+
+class Refused(ValueError):
+    """Bad input, said at the edge: which field, what was given, what is accepted.
+
+    ``code`` is a stable word for programs; the message is one sentence for people.
+    """
+
+    def __init__(self, message: str, *, field: str = "", code: str = "invalid") -> None:
+        super().__init__(message)
+        self.field = field
+        self.code = code
+
+    @classmethod
+    def value(cls, field: str, value: object, accepted: str) -> Refused:
+        return cls(f"{field} is {value!r}; accepted is {accepted}.", field=field)
+
+
+def parse_priority(value: object) -> int:
+    """An integer priority from a class name or an integer.
+
+    Raises:
+        Refused: neither a known class nor an integer from -1,000,000 to 1,000,000.
+    """
+    if isinstance(value, str) and value in PRIORITIES:
+        return PRIORITIES[value]
+    if isinstance(value, int) and not isinstance(value, bool) and abs(value) <= 1_000_000:
+        return value
+    raise Refused.value("priority", value, "interactive, normal, batch or an integer (lower runs first)")
+
+
+@dataclass(frozen=True, slots=True)
+class SamplingParams:
+    """How a request's tokens are chosen.
+
+    ``temperature`` 0 is greedy. ``top_k`` 0, ``top_p`` 1 and ``min_p`` 0 are off. With a ``seed`` the output does
+    not depend on what else is in the batch. ``n`` samples share the prompt's blocks.
+    """
+
+    max_tokens: int = 256
+    temperature: float = 1.0
+    top_k: int = 0
+    top_p: float = 1.0
+    min_p: float = 0.0
+    seed: int | None = None
+    stop: tuple[str, ...] = ()
+    n: int = 1
+    ignore_eos: bool = False
+
+    def check(self) -> None:
+        """Raises :class:`Refused` for the first field that is out of range."""
+
+        def number(name: str, low: float, high: float, accepted: str, *, open_low: bool = False) -> None:
+            value = getattr(self, name)
+            ok = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+            if not ok or value > high or value < low or (open_low and value == low):
+                raise Refused.value(name, value, accepted)
+
+        def integer(name: str, low: int, high: int, accepted: str) -> None:
+            value: Any = getattr(self, name)
+            if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
+                raise Refused.value(name, value, accepted)
+
+        integer("max_tokens", 1, 10_000_000, "an integer from 1")
+        number("temperature", 0.0, 100.0, "0 (greedy) to 100")
+        integer("top_k", 0, 2**31 - 1, "an integer from 0 (0 is off)")
+        number("top_p", 0.0, 1.0, "more than 0 up to 1 (1 is off)", open_low=True)
+        number("min_p", 0.0, 1.0, "0 (off) to 1")
+        integer("n", 1, 64, "an integer from 1 to 64")
+        if self.seed is not None:
+            integer("seed", -(2**63), 2**63 - 1, "a 64-bit integer, or none")
+        if not isinstance(self.stop, list | tuple) or len(self.stop) > 16:
+            raise Refused.value("stop", self.stop, "up to 16 strings")
+        for text in self.stop:
+            if not isinstance(text, str) or not 0 < len(text) <= 1000:
+                raise Refused.value("stop", text, "strings of 1 to 1,000 characters")
