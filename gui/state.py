@@ -1,0 +1,396 @@
+"""What is known of the engine: connection, blocks, steps, latency, requests, events. No Qt, no sockets.
+
+Telemetry is applied in O(changed) and all memory is bounded. Widgets read; only the link writes.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Iterable
+from enum import StrEnum
+
+import numpy as np
+
+from ..ipc.protocol import EngineStatus, SettingInfo, SnapshotReply
+from ..ipc.telemetry import (
+    TOPIC_BLOCKS,
+    BlocksUpdate,
+    Event,
+    Percentiles,
+    RequestRow,
+    Stats,
+    StepEntry,
+    StepRecord,
+    Steps,
+    TelemetryMessage,
+    TierBlocks,
+)
+from ..ipc.vocabulary import PRIORITIES, BlockState, RequestState, priority_name
+
+STEPS_KEPT = 10_000
+LATENCY_KEPT = 7_200  # two hours at 1 Hz
+EVENTS_KEPT = 5_000
+ENDED_KEPT = 1_000
+UPDATES_HELD = 600  # block updates held back while a snapshot is awaited: 20 s at the highest rate
+CHANGES_KEPT = 64
+
+#: Order of the class axis of ``StepHistory.class_tokens``.
+CLASSES = tuple(PRIORITIES)
+_CLASS_INDEX = {name: i for i, name in enumerate(CLASSES)}
+_ENDED = frozenset(state.value for state in RequestState if state.ended)
+
+
+class ConnectionState(StrEnum):
+    DISCONNECTED = "disconnected"
+    CONNECTING = "connecting"
+    LOADING = "loading"
+    READY = "ready"
+    DRAINING = "draining"
+    NOT_ANSWERING = "not_answering"  # the process lives, but says nothing
+    DIED = "died"  # the process is gone, unasked
+    STOPPED = "stopped"
+
+
+class TierView:
+    """One tier's blocks as arrays of equal length: ``state`` u1, ``ref`` u2, ``fill`` u2, ``owner`` u4,
+    ``last_used`` u4 (as in :class:`TierBlocks`).
+
+    ``counts[s]`` is the number of blocks in :class:`BlockState` *s*, ``held`` the tokens in blocks that sequences
+    hold. ``version`` grows with every change.
+    """
+
+    _FIELDS = (("state", "<u1"), ("ref", "<u2"), ("fill", "<u2"), ("owner", "<u4"), ("last_used", "<u4"))
+
+    def __init__(self) -> None:
+        self.num_blocks = 0
+        self.block_size = 0
+        self.block_bytes = 0
+        self.state = np.zeros(0, np.uint8)
+        self.ref = np.zeros(0, np.uint16)
+        self.fill = np.zeros(0, np.uint16)
+        self.owner = np.zeros(0, np.uint32)
+        self.last_used = np.zeros(0, np.uint32)
+        self.counts = np.zeros(len(BlockState), np.int64)
+        self.held = 0
+        self.version = 0
+        self._changes: deque[tuple[int, np.ndarray]] = deque(maxlen=CHANGES_KEPT)
+
+    @property
+    def used(self) -> int:
+        """Blocks that sequences hold."""
+        return int(self.counts[BlockState.SWAPPED :].sum())
+
+    @property
+    def waste(self) -> float:
+        """Share of the slots in used blocks that hold no token, 0 to 1. Shared tokens count once."""
+        slots = self.used * self.block_size
+        return 1.0 - self.held / slots if slots else 0.0
+
+    def replace(self, blocks: TierBlocks) -> None:
+        """Forget all and take a full update."""
+        for name, dtype in self._FIELDS:
+            setattr(self, name, np.frombuffer(getattr(blocks, name), dtype).copy())
+        self._shape(blocks)
+        self.counts[:] = np.bincount(self.state, minlength=len(BlockState))[: len(BlockState)]
+        self.held = int(self.fill[self.state >= BlockState.SWAPPED].sum(dtype=np.int64))
+        self._changes.clear()
+        self.version += 1
+
+    def update(self, blocks: TierBlocks) -> None:
+        """Apply a delta: O(changed)."""
+        ids = np.frombuffer(blocks.ids, "<u4")
+        if not len(ids):
+            return
+        self._count(ids, -1)
+        for name, dtype in self._FIELDS:
+            getattr(self, name)[ids] = np.frombuffer(getattr(blocks, name), dtype)
+        self._count(ids, +1)
+        self.version += 1
+        self._changes.append((self.version, ids))
+
+    def fits(self, blocks: TierBlocks) -> bool:
+        """Whether a delta is about the pool as it is known here."""
+        return (blocks.num_blocks, blocks.block_size) == (self.num_blocks, self.block_size)
+
+    def changed_since(self, version: int) -> np.ndarray | None:
+        """Ids changed after ``version`` (perhaps repeated), or None when only a full redraw is safe."""
+        if version == self.version:
+            return np.zeros(0, np.uint32)
+        if not self._changes or self._changes[0][0] > version + 1:
+            return None
+        return np.concatenate([ids for at, ids in self._changes if at > version])
+
+    def _shape(self, blocks: TierBlocks) -> None:
+        self.num_blocks, self.block_size = blocks.num_blocks, blocks.block_size
+        self.block_bytes = blocks.block_bytes
+
+    def _count(self, ids: np.ndarray, sign: int) -> None:
+        state = self.state[ids]
+        self.counts += sign * np.bincount(state, minlength=len(BlockState))[: len(BlockState)]
+        self.held += sign * int(self.fill[ids[state >= BlockState.SWAPPED]].sum(dtype=np.int64))
+
+
+class History:
+    """The newest ``capacity`` rows of float columns. A column is one contiguous view, oldest first.
+
+    Rows are written at the end of a buffer of twice the capacity, which is compacted when full.
+    """
+
+    def __init__(self, columns: Iterable[str], capacity: int) -> None:
+        self.capacity = capacity
+        self.total = 0  # rows ever added
+        self._index = {name: i for i, name in enumerate(columns)}
+        self._data = np.zeros((len(self._index), 2 * capacity))
+        self._end = 0
+
+    def __len__(self) -> int:
+        return min(self.total, self.capacity)
+
+    def append(self, row: dict[str, float]) -> None:
+        if self._end == 2 * self.capacity:
+            self._data[:, : self.capacity] = self._data[:, self.capacity :]
+            self._end = self.capacity
+        self._data[:, self._end] = [row[name] for name in self._index]
+        self._end += 1
+        self.total += 1
+
+    def column(self, name: str) -> np.ndarray:
+        """float64 ``[len(self)]``, oldest first; a view, valid until the next append."""
+        return self._data[self._index[name], self._end - len(self) : self._end]
+
+    def clear(self) -> None:
+        self._end = self.total = 0
+
+
+_ENTRY = np.dtype([("request", "<u4"), ("tokens", "<i4"), ("prefill", "?")])
+
+STEP_COLUMNS = (
+    "step", "time", "budget", "prefill_tokens", "decode_tokens", "running", "waiting", "swapped",
+    "schedule_ms", "forward_ms", "sample_ms", "other_ms",
+    "preempted_count", "swapped_out_count", "resumed_count",
+    *(f"{kind}_{name}" for kind in ("prefill", "decode") for name in CLASSES),
+)  # fmt: skip
+
+
+class StepHistory(History):
+    """The last steps. Columns are the numbers of :class:`StepRecord`, the lengths of its lists, and tokens by kind
+    and class (``prefill_interactive`` …); :meth:`record` gives a whole record back."""
+
+    def __init__(self, capacity: int = STEPS_KEPT) -> None:
+        super().__init__(STEP_COLUMNS, capacity)
+        self._details: deque[tuple[np.ndarray, list[int], list[int], list[int]]] = deque(maxlen=capacity)
+
+    def add(self, record: StepRecord, class_of: dict[int, str]) -> None:
+        row: dict[str, float] = dict.fromkeys(STEP_COLUMNS, 0.0)
+        for name in STEP_COLUMNS[:12]:
+            row[name] = getattr(record, name)
+        row["preempted_count"] = len(record.preempted)
+        row["swapped_out_count"] = len(record.swapped_out)
+        row["resumed_count"] = len(record.resumed)
+        for entry in record.entries:
+            kind = "prefill" if entry.prefill else "decode"
+            row[f"{kind}_{class_of.get(entry.request, 'normal')}"] += entry.tokens
+        entries = np.array([(e.request, e.tokens, e.prefill) for e in record.entries], _ENTRY)
+        self.append(row)
+        self._details.append((entries, record.preempted, record.swapped_out, record.resumed))
+
+    def record(self, index: int) -> StepRecord:
+        """The record at ``index`` of the columns (0 is the oldest kept)."""
+        entries, preempted, swapped_out, resumed = self._details[index]
+        numbers = {name: float(self.column(name)[index]) for name in STEP_COLUMNS[:12]}
+        whole = ("step", "budget", "prefill_tokens", "decode_tokens", "running", "waiting", "swapped")
+        return StepRecord(
+            **{name: int(value) if name in whole else value for name, value in numbers.items()},  # type: ignore[arg-type]
+            entries=[StepEntry(int(r), int(t), bool(p)) for r, t, p in entries],
+            preempted=preempted,
+            swapped_out=swapped_out,
+            resumed=resumed,
+        )
+
+    def clear(self) -> None:
+        super().clear()
+        self._details.clear()
+
+
+LATENCIES = ("ttft", "itl", "queue", "e2e")
+_QUANTILES = ("count", "p50", "p95", "p99")
+LATENCY_COLUMNS = (
+    "time", "prompt_tokens_per_s", "output_tokens_per_s", "requests_per_s", "running", "waiting", "swapped",
+    "preemptions", "cpu_percent", "memory_bytes", "device_memory_bytes",
+    *(f"{name}_{quantile}" for name in LATENCIES for quantile in _QUANTILES),
+)  # fmt: skip
+
+
+class LatencyHistory(History):
+    """One row a second: rates, gauges, and percentiles in seconds (``ttft_p95`` …; NaN where nothing was measured)."""
+
+    def __init__(self, capacity: int = LATENCY_KEPT) -> None:
+        super().__init__(LATENCY_COLUMNS, capacity)
+
+    def add(self, stats: Stats) -> None:
+        row = {name: float(getattr(stats, name)) for name in LATENCY_COLUMNS[:11]}
+        for name in LATENCIES:
+            measured = stats.latency.get(name, Percentiles())
+            for quantile in _QUANTILES:
+                missing = quantile != "count" and not measured.count
+                row[f"{name}_{quantile}"] = float("nan") if missing else getattr(measured, quantile)
+        self.append(row)
+
+
+class EngineView:
+    """Everything the app knows of one engine.
+
+    Blocks follow the telemetry protocol: on a gap, another epoch or an unknown shape, ``needs_snapshot`` turns true
+    and block updates are held back until :meth:`apply_snapshot`, which applies those that it does not include.
+    """
+
+    def __init__(self) -> None:
+        self.connection = ConnectionState.DISCONNECTED
+        self.detail = ""
+        self.progress: float | None = None
+        self.since = time.time()  # Unix seconds at which the connection state was entered
+        self.status: EngineStatus | None = None
+        self.stats: Stats | None = None
+        self.settings: list[SettingInfo] = []
+        self.epoch = ""
+        self.step = 0
+        self.device = TierView()
+        self.host = TierView()
+        self.steps = StepHistory()
+        self.latency = LatencyHistory()
+        self.requests: dict[int, RequestRow] = {}
+        self.events: deque[Event] = deque(maxlen=EVENTS_KEPT)
+        self.needs_snapshot = True
+        self.resyncs = 0  # snapshots asked for because something was lost
+        self._classes: dict[int, str] = {}
+        self._ended: deque[int] = deque()
+        self._sequences: dict[bytes, int] = {}
+        self._held: deque[tuple[int, BlocksUpdate]] = deque(maxlen=UPDATES_HELD)
+
+    def tier(self, name: str) -> TierView:
+        return self.host if name == "host" else self.device
+
+    def set_connection(self, state: ConnectionState, detail: str = "", progress: float | None = None) -> bool:
+        """Whether anything changed. ``since`` is kept while the state stays."""
+        if (state, detail, progress) == (self.connection, self.detail, self.progress):
+            return False
+        if state != self.connection:
+            self.since = time.time()
+        self.connection, self.detail, self.progress = state, detail, progress
+        return True
+
+    def begin(self, epoch: str) -> None:
+        """A life of an engine begins (or begins to be watched): what was known of another one is dropped.
+
+        Events are kept: they are the story of what happened.
+        """
+        self.epoch = epoch
+        self.status = None
+        self.stats = None
+        self.step = 0
+        self.settings = []
+        for tier in (self.device, self.host):
+            tier.replace(TierBlocks(0, tier.block_size, tier.block_bytes))
+        self.steps.clear()
+        self.latency.clear()
+        self.requests.clear()
+        self._classes.clear()
+        self._ended.clear()
+        self._sequences.clear()
+        self._held.clear()
+        self.needs_snapshot = True
+
+    def apply(self, topic: bytes, sequence: int, message: TelemetryMessage) -> None:
+        """Take one telemetry message. Messages of another epoch than :meth:`begin`'s are ignored."""
+        if message.epoch != self.epoch:
+            return
+        last = self._sequences.get(topic)
+        lost = last is not None and sequence != last + 1
+        if isinstance(message, BlocksUpdate):
+            self._apply_blocks(sequence, message, lost)
+            return
+        self._sequences[topic] = sequence
+        if isinstance(message, Steps):
+            for record in message.steps:
+                self.steps.add(record, self._classes)
+                self.step = max(self.step, record.step)
+        elif isinstance(message, Stats):
+            self._apply_stats(message)
+        else:
+            if lost:  # a request may have ended unheard
+                self._resync()
+            if message.row is not None:
+                self._put(message.row)
+            self.events.append(message)
+
+    def apply_snapshot(self, reply: SnapshotReply) -> None:
+        """Take a snapshot, then the held updates that it does not include."""
+        if reply.epoch != self.epoch or reply.blocks is None:
+            return
+        sequence = reply.sequences.get(TOPIC_BLOCKS.decode(), 0)
+        held, self._held = self._held, deque(maxlen=UPDATES_HELD)
+        self.needs_snapshot = False
+        self._replace(sequence, reply.blocks)
+        self.requests.clear()
+        self._classes.clear()
+        self._ended.clear()
+        for row in reply.requests:
+            self._put(row)
+        for number, update in held:
+            if number > sequence:
+                self._apply_blocks(number, update, number != self._sequences[TOPIC_BLOCKS] + 1)
+
+    def live(self) -> list[RequestRow]:
+        return [row for row in self.requests.values() if row.state not in _ENDED]
+
+    def class_of(self, number: int) -> str:
+        """The class of a request, ``normal`` where it is not known."""
+        return self._classes.get(number, "normal")
+
+    def _apply_blocks(self, sequence: int, update: BlocksUpdate, lost: bool) -> None:
+        if update.full:
+            self._held.clear()
+            self._replace(sequence, update)
+            self.needs_snapshot = False
+        elif self.needs_snapshot:
+            self._held.append((sequence, update))
+        elif lost or not (self.device.fits(update.device) and self.host.fits(update.host)):
+            self._resync()
+            self._held.append((sequence, update))
+        else:
+            self.device.update(update.device)
+            self.host.update(update.host)
+            self.step = max(self.step, update.step)
+            self._sequences[TOPIC_BLOCKS] = sequence
+
+    def _replace(self, sequence: int, update: BlocksUpdate) -> None:
+        self.device.replace(update.device)
+        self.host.replace(update.host)
+        self.step = max(self.step, update.step)
+        self._sequences[TOPIC_BLOCKS] = sequence
+
+    def _resync(self) -> None:
+        if not self.needs_snapshot:
+            self.resyncs += 1
+            self.needs_snapshot = True
+
+    def _apply_stats(self, stats: Stats) -> None:
+        self.stats = stats
+        self.latency.add(stats)
+        for row in stats.requests:
+            self._put(row)
+        sent = stats.sequences.get(TOPIC_BLOCKS.decode(), 0)
+        if not self.needs_snapshot and sent > self._sequences.get(TOPIC_BLOCKS, 0):
+            self._resync()  # the newest updates were lost, with nothing after them to show it
+
+    def _put(self, row: RequestRow) -> None:
+        known = self.requests.get(row.number)
+        if row.state in _ENDED and (known is None or known.state not in _ENDED):
+            self._ended.append(row.number)
+        self.requests[row.number] = row
+        self._classes[row.number] = priority_name(row.priority)
+        while len(self._ended) > ENDED_KEPT:
+            oldest = self._ended.popleft()
+            del self.requests[oldest]
+            del self._classes[oldest]

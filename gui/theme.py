@@ -1,0 +1,351 @@
+"""Colours and type: a light and a dark palette, the fixed hues of block states, and the map's lookup tables.
+
+State hues follow Okabe and Ito's colour-blind-safe set (https://jfly.uni-koeln.de/color/), tuned in lightness for each
+background so that what matters more stands out more. Colour tells a state and nothing else; a request's class is told
+by pattern.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from PySide6.QtCore import QObject, Qt, Signal
+from PySide6.QtGui import QColor, QFont, QFontDatabase, QGuiApplication, QPalette
+from PySide6.QtWidgets import QApplication
+
+from ..ipc.vocabulary import BlockState
+
+#: All distances are multiples of it, in device-independent pixels.
+GRID = 8
+
+
+@dataclass(frozen=True)
+class Palette:
+    """One theme. Colours are ``#rrggbb``."""
+
+    name: str
+    window: str  # behind everything
+    surface: str  # behind content: tables, plots, fields
+    raised: str  # tooltips, menus, cards that float
+    ink: str  # text
+    muted: str  # secondary text
+    line: str  # hairlines and axes
+    accent: str  # the one colour of controls, focus and selection
+    on_accent: str  # text on the accent
+    error: str
+    warning: str
+    good: str
+    prefill: str  # the timeline's two kinds of tokens
+    decode: str
+    states: dict[BlockState, str]
+    ramp: tuple[str, str, str]  # low, middle, high of ordered quantities
+    request_lightness: tuple[int, int]  # HSL saturation and lightness of request colours
+
+    @property
+    def dark(self) -> bool:
+        return QColor(self.window).lightness() < 128
+
+
+LIGHT = Palette(
+    name="light",
+    window="#f5f6f8",
+    surface="#ffffff",
+    raised="#ffffff",
+    ink="#1a1f26",
+    muted="#586273",
+    line="#d9dee5",
+    accent="#3d55c9",
+    on_accent="#ffffff",
+    error="#b3261e",
+    warning="#8a5200",
+    good="#1b6e4b",
+    prefill="#aab7ee",
+    decode="#3d55c9",
+    states={
+        BlockState.FREE: "#e9ecf0",
+        BlockState.RESERVED: "#bcdcf2",
+        BlockState.CACHED: "#73c4a8",
+        BlockState.SWAPPED: "#c2609a",
+        BlockState.ACTIVE: "#0072b2",
+        BlockState.SHARED: "#e07b00",
+    },
+    ramp=("#dbe4f5", "#5b86c5", "#132a63"),
+    request_lightness=(150, 125),
+)
+
+DARK = Palette(
+    name="dark",
+    window="#14171c",
+    surface="#1a1e25",
+    raised="#252b35",
+    ink="#e7eaef",
+    muted="#9ba6b5",
+    line="#323945",
+    accent="#8fa4ff",
+    on_accent="#10131a",
+    error="#ff8a80",
+    warning="#f2b84b",
+    good="#6fd3a3",
+    prefill="#46548f",
+    decode="#8fa4ff",
+    states={
+        BlockState.FREE: "#272d36",
+        BlockState.RESERVED: "#3c5a75",
+        BlockState.CACHED: "#2f7d66",
+        BlockState.SWAPPED: "#cc79a7",
+        BlockState.ACTIVE: "#56b4e9",
+        BlockState.SHARED: "#f5a623",
+    },
+    ramp=("#2c3a55", "#5b8fd0", "#dcecff"),
+    request_lightness=(140, 160),
+)
+
+#: A class is told by pattern, so that colour stays free for what it means elsewhere.
+CLASS_PATTERNS: dict[str, Qt.BrushStyle] = {
+    "interactive": Qt.BrushStyle.SolidPattern,
+    "normal": Qt.BrushStyle.BDiagPattern,
+    "batch": Qt.BrushStyle.Dense5Pattern,
+}
+
+#: Outline of a class on chips and rows: pen styles.
+CLASS_OUTLINES: dict[str, Qt.PenStyle] = {
+    "interactive": Qt.PenStyle.SolidLine,
+    "normal": Qt.PenStyle.DashLine,
+    "batch": Qt.PenStyle.DotLine,
+}
+
+# Codes of the map's indexed image, by how much a viewer wants to see them: zoomed out, the largest of a group wins.
+CODE_VOID = 0  # beyond the pool's last block
+CODE_DIMMED = 1  # filtered out by the legend
+CODE_STATE = 2  # + BlockState
+CODE_RAMP = 16  # + 0..RAMP_STEPS-1, ordered quantities
+RAMP_STEPS = 64
+CODE_REQUEST = 96  # + 0..REQUEST_COLOURS-1
+REQUEST_COLOURS = 24
+CODE_SELECTED = 255
+
+
+def mix(first: str, second: str, share: float) -> str:
+    """The colour ``share`` of the way from ``first`` to ``second`` (0 to 1), in sRGB."""
+    a, b = QColor(first), QColor(second)
+    return QColor(
+        *(round(x + (y - x) * share) for x, y in zip(a.getRgb()[:3], b.getRgb()[:3], strict=True))  # type: ignore[index]
+    ).name()
+
+
+def contrast(first: str, second: str) -> float:
+    """WCAG 2 contrast ratio of two colours, 1 to 21."""
+
+    def luminance(colour: str) -> float:
+        c = QColor(colour)
+        channels = (c.redF(), c.greenF(), c.blueF())
+        linear = [v / 12.92 if v <= 0.04045 else ((v + 0.055) / 1.055) ** 2.4 for v in channels]
+        return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+    lighter, darker = sorted((luminance(first), luminance(second)), reverse=True)
+    return (lighter + 0.05) / (darker + 0.05)
+
+
+def request_colour(palette: Palette, number: int) -> str:
+    """A request's colour where requests are told apart by colour. Neighbouring numbers get distant hues."""
+    saturation, lightness = palette.request_lightness
+    slot = number % REQUEST_COLOURS
+    hue = round(slot * 360 * 0.618034) % 360
+    return QColor.fromHsl(hue, saturation, lightness + (-22 if slot % 2 else 14)).name()
+
+
+def ramp_colour(palette: Palette, share: float) -> str:
+    """The colour of an ordered quantity, 0 (low) to 1 (high)."""
+    low, middle, high = palette.ramp
+    return mix(low, middle, share * 2) if share < 0.5 else mix(middle, high, share * 2 - 1)
+
+
+def lookup_table(palette: Palette) -> np.ndarray:
+    """uint8 ``[256, 3]``: the colour of each code of the map. One table serves every colouring."""
+    table = np.zeros((256, 3), np.uint8)
+
+    def put(code: int, colour: str) -> None:
+        table[code] = QColor(colour).getRgb()[:3]  # type: ignore[index]
+
+    put(CODE_VOID, palette.surface)
+    put(CODE_DIMMED, mix(palette.states[BlockState.FREE], palette.surface, 0.5))
+    for state, colour in palette.states.items():
+        put(CODE_STATE + state, colour)
+    for step in range(RAMP_STEPS):
+        put(CODE_RAMP + step, ramp_colour(palette, step / (RAMP_STEPS - 1)))
+    for number in range(REQUEST_COLOURS):
+        put(CODE_REQUEST + number, request_colour(palette, number))
+    put(CODE_SELECTED, palette.ink)
+    return table
+
+
+def number_font(font: QFont) -> QFont:
+    """``font`` with digits of one width, so that live numbers do not jump."""
+    result = QFont(font)
+    if hasattr(result, "setFeature"):  # Qt 6.7
+        result.setFeature(QFont.Tag("tnum"), 1)
+    return result
+
+
+def mono_font(size_delta: int = 0) -> QFont:
+    """The system's monospace font, for ids and tokens only."""
+    font = QFontDatabase.systemFont(QFontDatabase.SystemFont.FixedFont)
+    font.setPointSize(max(6, QApplication.font().pointSize() + size_delta))
+    return font
+
+
+def qt_palette(palette: Palette) -> QPalette:
+    result = QPalette()
+    role = QPalette.ColorRole
+    colours = {
+        role.Window: palette.window,
+        role.WindowText: palette.ink,
+        role.Base: palette.surface,
+        role.AlternateBase: palette.window,
+        role.Text: palette.ink,
+        role.Button: palette.window,
+        role.ButtonText: palette.ink,
+        role.BrightText: palette.error,
+        role.ToolTipBase: palette.raised,
+        role.ToolTipText: palette.ink,
+        role.PlaceholderText: palette.muted,
+        role.Highlight: palette.accent,
+        role.HighlightedText: palette.on_accent,
+        role.Link: palette.accent,
+        role.Light: palette.raised,
+        role.Midlight: palette.line,
+        role.Mid: palette.line,
+        role.Dark: palette.line,
+        role.Shadow: palette.line,
+    }
+    for which, colour in colours.items():
+        result.setColor(which, QColor(colour))
+    faint = QColor(mix(palette.muted, palette.window, 0.35))
+    for which in (role.WindowText, role.Text, role.ButtonText):
+        result.setColor(QPalette.ColorGroup.Disabled, which, faint)
+    return result
+
+
+def style_sheet(palette: Palette) -> str:
+    """What QPalette cannot say. Widgets opt in by the dynamic property ``role``: title, muted, number, error,
+    warning, good, primary (the one main button of a view), flat, chip, rail."""
+    hover = mix(palette.window, palette.ink, 0.07)
+    pressed = mix(palette.window, palette.ink, 0.13)
+    chosen = mix(palette.window, palette.accent, 0.16)
+    return f"""
+    QToolTip {{
+        background: {palette.raised}; color: {palette.ink}; border: 1px solid {palette.line}; padding: 4px 8px; }}
+    QLabel[role="title"] {{ font-size: 15px; font-weight: 600; }}
+    QLabel[role="muted"] {{ color: {palette.muted}; }}
+    QLabel[role="error"] {{ color: {palette.error}; }}
+    QLabel[role="warning"] {{ color: {palette.warning}; }}
+    QLabel[role="good"] {{ color: {palette.good}; }}
+    QPushButton, QComboBox, QToolButton {{
+        border: 1px solid {palette.line}; border-radius: 4px; padding: 4px 12px; background: {palette.surface};
+        color: {palette.ink}; }}
+    QComboBox {{ padding-right: 24px; }}
+    QComboBox::drop-down {{ border: none; width: 20px; }}
+    QPushButton:hover, QComboBox:hover, QToolButton:hover {{ background: {hover}; }}
+    QPushButton:pressed, QToolButton:pressed {{ background: {pressed}; }}
+    QPushButton:focus, QComboBox:focus, QToolButton:focus, QLineEdit:focus, QPlainTextEdit:focus, QTextEdit:focus,
+    QSpinBox:focus, QDoubleSpinBox:focus {{ border: 1px solid {palette.accent}; }}
+    QPushButton:disabled, QToolButton:disabled, QComboBox:disabled {{ color: {palette.muted}; }}
+    QPushButton[role="primary"] {{
+        background: {palette.accent}; color: {palette.on_accent}; border: 1px solid {palette.accent};
+        font-weight: 600; }}
+    QPushButton[role="primary"]:hover {{ background: {mix(palette.accent, palette.ink, 0.12)}; }}
+    QPushButton[role="primary"]:disabled {{
+        background: {hover}; color: {palette.muted}; border: 1px solid {palette.line}; }}
+    QPushButton[role="flat"], QToolButton[role="flat"], QPushButton[role="chip"], QToolButton[role="rail"] {{
+        border: 1px solid transparent; background: transparent; padding: 4px 8px; }}
+    QPushButton[role="flat"]:hover, QToolButton[role="flat"]:hover, QPushButton[role="chip"]:hover,
+    QToolButton[role="rail"]:hover {{ background: {hover}; }}
+    QPushButton[role="flat"]:focus, QToolButton[role="flat"]:focus, QPushButton[role="chip"]:focus,
+    QToolButton[role="rail"]:focus {{ border: 1px solid {palette.accent}; }}
+    QPushButton[role="chip"]:checked, QToolButton[role="flat"]:checked, QToolButton[role="rail"]:checked {{
+        background: {chosen}; }}
+    QLineEdit, QPlainTextEdit, QTextEdit, QSpinBox, QDoubleSpinBox {{
+        border: 1px solid {palette.line}; border-radius: 4px; padding: 4px 8px; background: {palette.surface};
+        color: {palette.ink}; selection-background-color: {palette.accent};
+        selection-color: {palette.on_accent}; }}
+    QTableView, QTreeView, QListView {{
+        border: none; background: {palette.surface}; gridline-color: {palette.line};
+        selection-background-color: {mix(palette.surface, palette.accent, 0.2)}; selection-color: {palette.ink}; }}
+    QHeaderView::section {{
+        background: {palette.surface}; color: {palette.muted}; border: none;
+        border-bottom: 1px solid {palette.line}; padding: 4px 8px; }}
+    QToolBar {{ border: none; border-bottom: 1px solid {palette.line}; background: {palette.window}; spacing: 8px;
+        padding: 4px 8px; }}
+    QStatusBar {{ border-top: 1px solid {palette.line}; background: {palette.window}; color: {palette.muted}; }}
+    QStatusBar::item {{ border: none; }}
+    QSplitter::handle {{ background: {palette.line}; }}
+    QSplitter::handle:horizontal {{ width: 1px; }}
+    QSplitter::handle:vertical {{ height: 1px; }}
+    QScrollBar {{ background: transparent; border: none; }}
+    QScrollBar:vertical {{ width: 10px; }}
+    QScrollBar:horizontal {{ height: 10px; }}
+    QScrollBar::handle {{ background: {mix(palette.window, palette.ink, 0.25)}; border-radius: 3px; margin: 2px; }}
+    QScrollBar::handle:vertical {{ min-height: 24px; }}
+    QScrollBar::handle:horizontal {{ min-width: 24px; }}
+    QScrollBar::add-line, QScrollBar::sub-line {{ width: 0; height: 0; }}
+    QScrollBar::add-page, QScrollBar::sub-page {{ background: transparent; }}
+    QProgressBar {{ border: none; background: {hover}; border-radius: 2px; max-height: 4px; color: transparent; }}
+    QProgressBar::chunk {{ background: {palette.accent}; border-radius: 2px; }}
+    """
+
+
+class Theme(QObject):
+    """The application's theme. ``mode`` is ``system`` (follow the desktop, the default), ``light`` or ``dark``."""
+
+    changed = Signal()
+
+    def __init__(self, app: QApplication) -> None:
+        super().__init__(app)
+        self._app = app
+        self._mode = "system"
+        app.setStyle("Fusion")
+        app.styleHints().colorSchemeChanged.connect(self._follow)
+        self._palette = self._system()
+        self._install()
+
+    @property
+    def mode(self) -> str:
+        return self._mode
+
+    @property
+    def palette(self) -> Palette:
+        return self._palette
+
+    def set_mode(self, mode: str) -> None:
+        if mode not in ("system", "light", "dark"):
+            raise ValueError(f"theme is {mode!r}; accepted is system, light or dark")
+        self._mode = mode
+        self._use({"light": LIGHT, "dark": DARK}.get(mode) or self._system())
+
+    @staticmethod
+    def _system() -> Palette:
+        return DARK if QGuiApplication.styleHints().colorScheme() == Qt.ColorScheme.Dark else LIGHT
+
+    def _follow(self) -> None:
+        if self._mode == "system":
+            self._use(self._system())
+
+    def _use(self, palette: Palette) -> None:
+        if palette is not self._palette:
+            self._palette = palette
+            self._install()
+            self.changed.emit()
+
+    def _install(self) -> None:
+        self._app.setPalette(qt_palette(self._palette))
+        self._app.setStyleSheet(style_sheet(self._palette))
+
+
+def current() -> Theme:
+    """The theme of the running QApplication; the first call installs it."""
+    app = QApplication.instance()
+    if not isinstance(app, QApplication):
+        raise RuntimeError("A theme needs a QApplication.")
+    found = app.findChild(Theme)
+    return found if isinstance(found, Theme) else Theme(app)
