@@ -1,0 +1,156 @@
+"""A device without tensors: one 64-bit number a slot, and a "model" whose every output depends on all it reads.
+
+What real keys and values are to a model, these numbers are to :class:`TokenMemory`: the number of a position depends
+on its token and on all tokens before it, and the next token depends on every number of the context. So a block that
+was overwritten, moved wrongly, copied late or shared by mistake changes the output. Slots that hold nothing are
+poisoned before each step; reading one fails at once, with its position.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from pagedeck.engine.request import StepPlan, Work
+
+POISON = np.uint64(0xDEAD_DEAD_DEAD_DEAD)
+_MASK = (1 << 64) - 1
+_START = 0x9E37_79B9_7F4A_7C15
+
+
+def _mix(value: int) -> int:
+    """The finaliser of splitmix64 (Steele, Lea, Flood 2014)."""
+    value = ((value ^ (value >> 30)) * 0xBF58_476D_1CE4_E5B9) & _MASK
+    value = ((value ^ (value >> 27)) * 0x94D0_49BB_1331_11EB) & _MASK
+    return value ^ (value >> 31)
+
+
+def content(tokens: list[int], before: int = _START, position: int = 0) -> list[int]:
+    """The number of each of ``tokens``, of which the first stands at ``position`` and ``before`` is the number of the
+    one before it."""
+    numbers = []
+    for offset, token in enumerate(tokens):
+        before = _mix(before ^ _mix((token << 32) + position + offset + 1))
+        numbers.append(before)
+    return numbers
+
+
+def next_token(numbers: np.ndarray, vocabulary: int, index: int = 0) -> int:
+    """The token that follows a context of these numbers (uint64), in sample ``index`` of its request."""
+    weights = np.arange(1, 2 * len(numbers), 2, dtype=np.uint64)
+    return _mix(int((numbers * weights).sum(dtype=np.uint64)) ^ (index + 1)) % vocabulary
+
+
+def generate(prompt: list[int], count: int, vocabulary: int, index: int = 0) -> list[int]:
+    """The ``count`` tokens that must follow ``prompt``: the specification, without blocks, batches or preemption."""
+    tokens, numbers = list(prompt), content(prompt)
+    for _ in range(count):
+        token = next_token(np.array(numbers, np.uint64), vocabulary, index)
+        numbers += content([token], numbers[-1], len(tokens))
+        tokens.append(token)
+    return tokens[len(prompt) :]
+
+
+class TokenMemory:
+    """The ``Runner`` protocol over plain numbers.
+
+    ``poison`` costs time in proportion to the pool in every step; simulations of large pools switch it off.
+    """
+
+    slot_bytes = 8
+    forward_ms = 0.0
+    sample_ms = 0.0
+
+    def __init__(self, num_slots: int, num_host_slots: int = 0, *, vocabulary: int = 1000, poison: bool = True) -> None:
+        self.device = np.full(num_slots, POISON)
+        self.host = np.full(num_host_slots, POISON)
+        self.vocabulary = vocabulary
+        self.poison = poison
+        self.bytes_copied = 0
+        self.steps = 0
+        self.forgotten: list[int] = []
+
+    # --- the Runner protocol ---------------------------------------------------------------------------------------
+
+    def execute(self, plan: StepPlan, cache: Any) -> list[int]:
+        self.run_journal(cache)
+        self.steps += 1
+        for work in plan.work:
+            self._write(work, cache)
+        return [self._sample(work, cache) for work in plan.work if work.samples]
+
+    def move(self, repage: Any) -> int:
+        moved = self._move(self.device, repage.device_moves) + self._move(self.host, repage.host_moves)
+        return moved * self.slot_bytes
+
+    def resize_host(self, resize: Any, block_size: int) -> int:
+        moved = self._move(self.host, resize.moves)
+        kept = min(resize.old, resize.new) * block_size
+        host = np.full(resize.new * block_size, POISON)
+        host[:kept] = self.host[:kept]
+        self.host = host
+        return moved * self.slot_bytes
+
+    def forget(self, seq: int) -> None:
+        self.forgotten.append(seq)
+
+    # --- for tests -------------------------------------------------------------------------------------------------
+
+    def run_journal(self, cache: Any) -> None:
+        """Every transfer of the journal, one by one and literally; then poison what holds nothing."""
+        size = cache.block_size
+        pools = {"COPY": (self.device, self.device), "SWAP_OUT": (self.device, self.host)}
+        pools["SWAP_IN"] = (self.host, self.device)
+        for kind, source, target in cache.journal:
+            read, written = pools[kind.name]
+            written[target * size : (target + 1) * size] = read[source * size : (source + 1) * size]
+        self.bytes_copied = len(cache.journal) * size * self.slot_bytes
+        cache.journal.clear()
+        if self.poison:
+            self._poison(self.device, cache.device, size)
+            self._poison(self.host, cache.host, size)
+
+    def read(self, seq: int, stop: int, cache: Any) -> np.ndarray:
+        """The numbers of positions ``0`` to ``stop`` of a sequence, through its block table, whatever its tier."""
+        pool = self.device if cache.tier(seq) == "device" else self.host
+        positions = np.arange(stop)
+        size = cache.block_size
+        numbers = pool[np.asarray(cache.table(seq), np.int64)[positions // size] * size + positions % size]
+        unwritten = np.flatnonzero(numbers == POISON)
+        assert not len(unwritten), f"sequence {seq} reads position {unwritten[0]} of {stop}, which holds nothing"
+        return numbers
+
+    def verify(self, seq: int, tokens: list[int], cache: Any) -> None:
+        """All of ``tokens`` are in the cache as this sequence's, byte for byte."""
+        numbers = self.read(seq, len(tokens), cache)
+        wrong = np.flatnonzero(numbers != np.array(content(tokens), np.uint64))
+        assert not len(wrong), f"sequence {seq} holds something else at position {wrong[0]} of {len(tokens)}"
+
+    # --- inside ----------------------------------------------------------------------------------------------------
+
+    def _write(self, work: Work, cache: Any) -> None:
+        seq, start, stop = work.sequence.number, work.start, work.start + work.count
+        before = int(self.read(seq, start, cache)[-1]) if start else _START
+        numbers = np.array(content(work.sequence.tokens[start:stop], before, start), np.uint64)
+        slots = np.asarray(cache.slots(seq, start, stop))
+        assert len(slots) == len(numbers), f"sequence {seq} got {len(slots)} slots for {len(numbers)} tokens"
+        written = slots >= 0  # slot -1: the cache holds that position already
+        self.device[slots[written]] = numbers[written]
+
+    def _sample(self, work: Work, cache: Any) -> int:
+        numbers = self.read(work.sequence.number, work.start + work.count, cache)
+        return next_token(numbers, self.vocabulary, work.sequence.index)
+
+    def _poison(self, memory: np.ndarray, pool: Any, size: int) -> None:
+        fill = np.asarray(pool.fill)
+        held = np.arange(size)[None, :] < fill[:, None]
+        memory[: len(fill) * size][~held.reshape(-1)] = POISON
+        memory[len(fill) * size :] = POISON
+
+    def _move(self, memory: np.ndarray, batches: Any) -> int:
+        moved = 0
+        for source, target in batches:
+            memory[target] = memory[source]
+            moved += len(source)
+        return moved
