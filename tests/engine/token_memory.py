@@ -11,7 +11,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-
 from pagedeck.engine.request import StepPlan, Work
 
 POISON = np.uint64(0xDEAD_DEAD_DEAD_DEAD)
