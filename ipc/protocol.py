@@ -40,7 +40,8 @@ class Hello(Message):
 
 
 class Ping(Message):
-    """Keeps the client alive in the engine's eyes. Answered by :class:`Pong`."""
+    """Keeps the client alive in the engine's eyes. Answered by :class:`Pong`, or by :class:`Failed` when the engine
+    does not know the client: it never said hello, or was silent for ``GONE_AFTER_S`` and its requests are cancelled."""
 
 
 class ChatMessage(msgspec.Struct, omit_defaults=True):
@@ -163,6 +164,8 @@ class Welcome(Message):
 
 
 class Pong(Message):
+    """Also sent unasked, with an empty ``id``, to a silent client: the socket then shows whether it is gone."""
+
     time: float = 0.0
 
 
@@ -283,6 +286,18 @@ def encode(message: Message) -> bytes:
 def decode_client(frame: bytes) -> ClientMessage:
     """A client's message. Raises ``msgspec.DecodeError`` or its subclass ``ValidationError``, which names the field."""
     return _client_decoder.decode(frame)
+
+
+class _Envelope(msgspec.Struct):
+    id: str = ""
+
+
+def decode_id(frame: bytes) -> str:
+    """The ``id`` of a message that may not decode otherwise, so that its refusal can name it; empty where none is."""
+    try:
+        return msgspec.msgpack.decode(frame, type=_Envelope).id
+    except msgspec.DecodeError:
+        return ""
 
 
 def decode_engine(frame: bytes) -> EngineMessage:

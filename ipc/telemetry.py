@@ -132,7 +132,7 @@ class RequestRow(msgspec.Struct, omit_defaults=True):
 
 
 class Stats(msgspec.Struct):
-    """Topic ``stats``, once a second."""
+    """Topic ``stats``, once a second. ``requests``: the rows that changed since the last one, ended ones included."""
 
     epoch: str
     time: float
