@@ -306,6 +306,8 @@ class EngineView:
         if message.epoch != self.epoch:
             return
         last = self._sequences.get(topic)
+        if last is not None and sequence <= last:  # a snapshot included it
+            return
         lost = last is not None and sequence != last + 1
         if isinstance(message, BlocksUpdate):
             self._apply_blocks(sequence, message, lost)

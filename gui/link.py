@@ -1,0 +1,407 @@
+"""The line to an engine: one socket thread, whose messages reach the GUI thread bundled, at most 30 times a second.
+
+The only file of the app that touches sockets.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import threading
+import time
+import uuid
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import zmq
+from PySide6.QtCore import QObject, Qt, QTimer, Signal
+
+from ..ipc import endpoint
+from ..ipc.endpoint import Connection
+from ..ipc.protocol import (
+    HEARTBEAT_S,
+    Accepted,
+    Cancel,
+    ConfigReply,
+    EngineMessage,
+    EngineStatus,
+    Failed,
+    Finished,
+    GetConfig,
+    GetSnapshot,
+    GetStatus,
+    Hello,
+    Message,
+    Ping,
+    Reconfigured,
+    Shutdown,
+    SnapshotReply,
+    StatusReply,
+    Submit,
+    Tokens,
+    Welcome,
+    decode_engine,
+    encode,
+)
+from ..ipc.telemetry import TOPICS, BlocksUpdate, Event, Stats, Steps, TelemetryMessage, decode_frames
+from ..ipc.vocabulary import EngineState, Refused
+from .state import ConnectionState, EngineView
+
+FRAME_MS = 33  # between two deliveries to the GUI thread
+TICK_MS = 250  # between two looks at the engine's health
+NOT_ANSWERING_S = 2.0
+PROCESS_CHECK_S = 0.5  # silence after which the process is looked at
+INBOX_MAX = 20_000  # telemetry beyond it is dropped, and the gap repaired by a snapshot
+
+_log = logging.getLogger(__name__)
+
+Reply = Callable[[EngineMessage], None]
+StreamMessage = Accepted | Tokens | Finished | Failed
+
+_CONNECTIONS = {
+    EngineState.LOADING: ConnectionState.LOADING,
+    EngineState.READY: ConnectionState.READY,
+    EngineState.DRAINING: ConnectionState.DRAINING,
+    EngineState.STOPPED: ConnectionState.STOPPED,
+    EngineState.FAILED: ConnectionState.DIED,
+}
+_SERVING = (ConnectionState.READY, ConnectionState.DRAINING)
+
+
+class _Wire:
+    """The sockets of one connection and the thread that owns them.
+
+    Frames to send come through an in-process pair, so that the thread sleeps in one poller; an empty one ends it.
+    """
+
+    def __init__(self, connection: Connection, arrived: Callable[[], None]) -> None:
+        self.heard = time.monotonic()
+        self.inbox: deque[EngineMessage | tuple[bytes, int, TelemetryMessage]] = deque()
+        self._connection = connection
+        self._arrived = arrived
+        self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+        address = f"inproc://{uuid.uuid4().hex}"
+        self._outgoing = self._pair()
+        self._outgoing.bind(address)
+        self._incoming = self._pair()
+        self._incoming.connect(address)
+        self._thread = threading.Thread(target=self._run, name="engine link", daemon=True)
+        self._thread.start()
+
+    def send(self, message: Message) -> None:
+        self._outgoing.send(encode(message))
+
+    def close(self) -> None:
+        self._outgoing.send(b"")
+        self._thread.join()
+        self._outgoing.close()
+        self._context.term()
+
+    def _pair(self) -> zmq.Socket[bytes]:
+        socket = self._context.socket(zmq.PAIR)
+        socket.set(zmq.SNDHWM, 0)
+        socket.set(zmq.RCVHWM, 0)
+        socket.set(zmq.LINGER, 0)
+        return socket
+
+    def _run(self) -> None:
+        control = self._context.socket(zmq.DEALER)
+        control.set(zmq.SNDHWM, 0)
+        telemetry = self._context.socket(zmq.SUB)
+        for topic in TOPICS:
+            telemetry.subscribe(topic)
+        try:
+            endpoint.connect(telemetry, self._connection.telemetry, self._connection.server_key)
+            endpoint.connect(control, self._connection.control, self._connection.server_key)
+            poller = zmq.Poller()
+            for socket in (control, telemetry, self._incoming):
+                poller.register(socket, zmq.POLLIN)
+            while True:
+                ready = dict(poller.poll())
+                if self._incoming in ready:
+                    frame = self._incoming.recv()
+                    if not frame:
+                        return
+                    control.send(frame)
+                if control in ready:
+                    self._receive_control(control)
+                if telemetry in ready:
+                    self._receive_telemetry(telemetry)
+        finally:
+            for socket in (control, telemetry, self._incoming):
+                socket.close(linger=0)
+
+    def _receive_control(self, control: zmq.Socket[bytes]) -> None:
+        frame = control.recv()
+        try:
+            self._put(decode_engine(frame))
+        except msgspec.DecodeError as error:
+            _log.warning("The engine sent a message that is not understood: %s", error)
+
+    def _receive_telemetry(self, telemetry: zmq.Socket[bytes]) -> None:
+        frames = telemetry.recv_multipart()
+        try:
+            message = decode_frames(frames)
+        except ValueError as error:
+            _log.warning("The engine sent telemetry that is not understood: %s", error)
+            return
+        if len(self.inbox) < INBOX_MAX:
+            self._put(message)
+
+    def _put(self, item: EngineMessage | tuple[bytes, int, TelemetryMessage]) -> None:
+        self.heard = time.monotonic()
+        self.inbox.append(item)
+        self._arrived()
+
+
+class EngineLink(QObject):
+    """Keeps :attr:`view` true to the engine that it is attached to, and carries requests there and answers back.
+
+    Everything but the sockets happens on the GUI thread. When the engine ends and another one appears under its
+    name, the link attaches to that one by itself.
+    """
+
+    connectionChanged = Signal()
+    blocksChanged = Signal()
+    stepsChanged = Signal()
+    statsChanged = Signal()
+    requestsChanged = Signal()
+    settingsChanged = Signal()
+    eventReceived = Signal(object)  # telemetry.Event
+    _arrived = Signal()
+
+    def __init__(self, parent: QObject | None = None) -> None:
+        super().__init__(parent)
+        self.view = EngineView()
+        self.connection: Connection | None = None
+        self._wire: _Wire | None = None
+        self._ids = (f"app-{uuid.uuid4().hex[:8]}-{n}" for n in itertools.count(1))
+        self._replies: dict[str, Reply] = {}
+        self._streams: dict[str, Callable[[StreamMessage], None]] = {}
+        self._changed: set[str] = set()
+        self._snapshot_asked = False
+        self._stop_asked = False
+        self._beat = 0.0
+        self._frame = QTimer(self, interval=FRAME_MS, singleShot=True)
+        self._frame.timeout.connect(self._deliver)
+        self._tick = QTimer(self, interval=TICK_MS)
+        self._tick.timeout.connect(self._check)
+        self._arrived.connect(self._schedule, Qt.ConnectionType.QueuedConnection)
+
+    # --- what others call ---------------------------------------------------------------------------------------
+
+    def attach(self, connection: Connection) -> None:
+        """Watch this engine instead of any other."""
+        self._hang_up("The app turned to another engine.")
+        self.connection = connection
+        self.view.begin(connection.epoch)
+        self._stop_asked = False
+        self._wire = _Wire(connection, self._arrived.emit)
+        self._tick.start()
+        self._set(ConnectionState.CONNECTING)
+        self.request(Hello(client="app"), self._welcomed)
+        self._announce_all()
+
+    def detach(self) -> None:
+        """Let go of the engine. Its last known state stays visible."""
+        self._hang_up("The app let go of the engine.")
+        self._tick.stop()
+        self.connection = None
+        self._set(ConnectionState.DISCONNECTED)
+        self._announce()
+
+    def request(self, message: Message, on_reply: Reply) -> None:
+        """Send a message; ``on_reply`` gets its one reply, :class:`Failed` with code ``gone`` when none can come."""
+        message = msgspec.structs.replace(message, id=next(self._ids))
+        if self._wire is None:
+            failed = Failed(id=message.id, code="gone", message="No engine is connected.")
+            QTimer.singleShot(0, self, lambda: on_reply(failed))
+            return
+        if isinstance(message, Shutdown):
+            self._stop_asked = True
+        self._replies[message.id] = on_reply
+        self._wire.send(message)
+
+    def submit(self, message: Submit, on_message: Callable[[StreamMessage], None]) -> str:
+        """Run a prompt; ``on_message`` gets everything up to :class:`Finished` or :class:`Failed`. Returns its id."""
+        message = msgspec.structs.replace(message, id=message.id or next(self._ids))
+        if self._wire is None:
+            failed = Failed(id=message.id, code="gone", message="No engine is connected.")
+            QTimer.singleShot(0, self, lambda: on_message(failed))
+        else:
+            self._streams[message.id] = on_message
+            self._wire.send(message)
+        return message.id
+
+    def cancel(self, id: str) -> None:
+        self.request(Cancel(request=id), lambda _reply: None)
+
+    # --- deliveries -----------------------------------------------------------------------------------------------
+
+    def _schedule(self) -> None:
+        if not self._frame.isActive():
+            self._frame.start()
+
+    def _deliver(self) -> None:
+        wire = self._wire
+        if wire is None:
+            return
+        for _ in range(len(wire.inbox)):
+            item = wire.inbox.popleft()
+            if isinstance(item, tuple):
+                self._telemetry(*item)
+            else:
+                self._control(item)
+            if self._wire is not wire:  # a callback turned to another engine
+                return
+        self._ask_snapshot()
+        self._announce()
+
+    def _telemetry(self, topic: bytes, sequence: int, message: TelemetryMessage) -> None:
+        self.view.apply(topic, sequence, message)
+        if isinstance(message, BlocksUpdate):
+            self._changed.add("blocks")
+        elif isinstance(message, Steps):
+            self._changed.add("steps")
+        elif isinstance(message, Stats):
+            self._changed |= {"stats", "requests"}
+        else:
+            self._event(message)
+
+    def _event(self, event: Event) -> None:
+        if event.row is not None:
+            self._changed.add("requests")
+        if event.kind == "state" and event.state:
+            self._set_engine_state(event.state, event.text, event.progress)
+        elif event.kind == "reconfigured":
+            self.request(GetConfig(), self._configured)
+        self.eventReceived.emit(event)
+
+    def _control(self, message: EngineMessage) -> None:
+        if message.id in self._streams:
+            on_message = self._streams[message.id]
+            if isinstance(message, Finished | Failed):
+                del self._streams[message.id]
+            if isinstance(message, StreamMessage):
+                on_message(message)
+            return
+        on_reply = self._replies.pop(message.id, None)
+        if on_reply is not None:
+            on_reply(message)
+        if isinstance(message, Reconfigured) and not message.report.dry_run:
+            self.request(GetConfig(), self._configured)
+
+    def _announce(self) -> None:
+        for name in sorted(self._changed):
+            getattr(self, f"{name}Changed").emit()
+        self._changed.clear()
+
+    def _announce_all(self) -> None:
+        self._changed |= {"connection", "blocks", "steps", "stats", "requests", "settings"}
+        self._announce()
+
+    # --- what the link itself asks --------------------------------------------------------------------------------
+
+    def _welcomed(self, reply: EngineMessage) -> None:
+        if isinstance(reply, Welcome):
+            self._take_status(reply.status)
+        elif isinstance(reply, Failed) and reply.code != "gone":
+            self._set(ConnectionState.DISCONNECTED, reply.message)
+
+    def _statused(self, reply: EngineMessage) -> None:
+        if isinstance(reply, StatusReply):
+            self._take_status(reply.status)
+
+    def _take_status(self, status: EngineStatus) -> None:
+        self.view.status = status
+        self._changed.add("connection")
+        self._set_engine_state(status.state, status.detail, status.progress)
+
+    def _set_engine_state(self, state: str, detail: str, progress: float | None) -> None:
+        before = self.view.connection
+        self._set(_CONNECTIONS[EngineState(state)], detail, progress)
+        if self.view.connection in _SERVING and before not in _SERVING:
+            self.request(GetStatus(), self._statused)  # the model's facts are known now
+            self.request(GetConfig(), self._configured)
+            self._ask_snapshot()
+
+    def _configured(self, reply: EngineMessage) -> None:
+        if isinstance(reply, ConfigReply):
+            self.view.settings = reply.settings
+            self._changed.add("settings")
+
+    def _ask_snapshot(self) -> None:
+        if self.view.needs_snapshot and not self._snapshot_asked and self.view.connection in _SERVING:
+            self._snapshot_asked = True
+            self.request(GetSnapshot(), self._snapshot)
+
+    def _snapshot(self, reply: EngineMessage) -> None:
+        self._snapshot_asked = False
+        if isinstance(reply, SnapshotReply):
+            self.view.apply_snapshot(reply)
+            self._changed |= {"blocks", "requests"}
+
+    # --- health ---------------------------------------------------------------------------------------------------
+
+    def _check(self) -> None:
+        wire, connection = self._wire, self.connection
+        if connection is None:
+            return
+        if wire is None:
+            self._find_successor(connection)
+            return
+        now = time.monotonic()
+        silent = now - wire.heard
+        if silent > PROCESS_CHECK_S and connection.local and not connection.process_alive():
+            self._ended()
+        elif silent > NOT_ANSWERING_S:
+            self._set(ConnectionState.NOT_ANSWERING)
+        elif self.view.connection == ConnectionState.NOT_ANSWERING:
+            self._set(ConnectionState.CONNECTING)
+            self.request(GetStatus(), self._statused)
+        if self._wire is not None and now - self._beat >= HEARTBEAT_S:
+            self._beat = now
+            self._heartbeat()
+        self._announce()
+
+    def _heartbeat(self) -> None:
+        if self.view.connection == ConnectionState.READY:
+            self.request(Ping(), lambda _reply: None)
+        else:
+            self.request(GetStatus(), self._statused)
+        self._ask_snapshot()
+
+    def _ended(self) -> None:
+        """The process is gone: as somebody wished, or not."""
+        last = self.view.connection
+        wished = self._stop_asked or last in (ConnectionState.STOPPED, ConnectionState.DRAINING)
+        detail = self.view.detail if last in (ConnectionState.STOPPED, ConnectionState.DIED) else ""
+        self._hang_up("The engine stopped." if wished else "The engine's process ended unexpectedly.")
+        self._set(ConnectionState.STOPPED if wished else ConnectionState.DIED, detail)
+
+    def _find_successor(self, connection: Connection) -> None:
+        if not connection.path or not Path(connection.path).exists():
+            return
+        try:
+            found = endpoint.read_connection(connection.path)
+        except (Refused, FileNotFoundError):
+            return
+        if found.epoch != connection.epoch and (not found.local or found.process_alive()):
+            self.attach(found)
+
+    def _set(self, state: ConnectionState, detail: str = "", progress: float | None = None) -> None:
+        if self.view.set_connection(state, detail, progress):
+            self._changed.add("connection")
+
+    def _hang_up(self, reason: str) -> None:
+        """Close the sockets; whoever waits for an answer is told that none will come."""
+        if self._wire is not None:
+            self._wire.close()
+            self._wire = None
+        self._snapshot_asked = False
+        replies, self._replies = self._replies, {}
+        streams, self._streams = self._streams, {}
+        for id, on_message in (*streams.items(), *replies.items()):
+            on_message(Failed(id=id, code="gone", message=reason))
