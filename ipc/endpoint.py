@@ -128,10 +128,10 @@ def process_started(pid: int) -> float:
 
 
 def process_alive(pid: int, started: float) -> bool:
-    """Whether process ``pid`` runs and is the one that started at ``started`` (numbers are used again)."""
+    """Whether process ``pid`` runs and is the one that started at ``started`` (0 is any: numbers are used again)."""
     now = process_started(pid)
     # The system's boot time, which start times are counted from, moves a little when the clock is set.
-    return now > 0 and abs(now - started) < 2.0
+    return now > 0 and (not started or abs(now - started) < 2.0)
 
 
 # --- connection files -------------------------------------------------------------------------------------------
