@@ -1,0 +1,178 @@
+"""The ``pagedeck`` command: what it understands. What a command does is in :mod:`.commands`, imported when it runs."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+
+from . import __version__
+from .commands.serve import add_settings
+from .ipc.vocabulary import Refused
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; returns the exit code: 0, 1 for a fault, 2 for a wrong command line, 130 for Ctrl-C."""
+    # Two threads that spin while they wait make each other wait when another process wants the cores; the OpenMP
+    # runtime reads this once, when torch is loaded.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    options = _parser().parse_args(arguments)
+    try:
+        return _run(options)
+    except Refused as refusal:
+        return _fault(str(refusal))
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:
+        # Whoever read our output has enough of it; keep Python from complaining when it flushes at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except Exception as error:
+        if not _expected(error):
+            raise
+        return _fault(str(error))
+
+
+def _expected(error: Exception) -> bool:
+    """Whether an error is one that an engine, or its absence, explains."""
+    from .ipc.client import EngineError
+    from .ipc.launch import LaunchFailed
+
+    return isinstance(error, EngineError | LaunchFailed)
+
+
+def _fault(message: str) -> int:
+    print(f"pagedeck: {message}", file=sys.stderr)
+    return 1
+
+
+# --- the command line -------------------------------------------------------------------------------------------
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="pagedeck",
+        description="Run a language model on your own machine and see what its memory does.",
+        epilog="Without a command, the app opens.",
+    )
+    parser.add_argument("--version", action="version", version=f"pagedeck {__version__}")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND")
+
+    app = commands.add_parser("app", help="open the app (the same as no command)")
+    app.set_defaults(engine=None)
+
+    serve = commands.add_parser("serve", help="run an engine in this terminal", description="Run an engine.")
+    _engine_option(serve, "its name; clients find it by this (default pagedeck)")
+    serve.add_argument("--listen", metavar="ADDRESS", help="tcp://HOST:PORT instead of a socket file of this user")
+    serve.add_argument(
+        "--exit-with-parent", action="store_true", help="stop when standard input closes: when the starter is gone"
+    )
+    add_settings(serve)
+
+    chat = commands.add_parser("chat", help="talk to the model here", description="Talk to the model in the terminal.")
+    chat.add_argument("prompt", nargs="?", help="ask this alone; without it, a conversation")
+    _engine_option(chat)
+    chat.add_argument("--system", help="a system message that the conversation begins with")
+    chat.add_argument("--max-tokens", type=int, default=512, help="the longest answer (default %(default)s)")
+    chat.add_argument("--temperature", type=float, default=0.2, help="0 is greedy (default %(default)s)")
+    chat.add_argument("--top-p", type=float, default=0.9, help="(default %(default)s)")
+    chat.add_argument("--seed", type=int, help="the same answer every time")
+
+    status = commands.add_parser("status", help="what the running engines do")
+    _engine_option(status)
+    status.add_argument("--json", action="store_true", help="for programs")
+
+    config = commands.add_parser("config", help="see and change an engine's settings while it runs")
+    actions = config.add_subparsers(dest="action", metavar="ACTION", required=True)
+    get = actions.add_parser("get", help="print one setting or all")
+    get.add_argument("setting", nargs="?")
+    _engine_option(get)
+    get.add_argument("--json", action="store_true", help="for programs")
+    put = actions.add_parser("set", help="change a setting; no request is lost")
+    put.add_argument("setting")
+    put.add_argument("value")
+    _engine_option(put)
+    put.add_argument("--dry-run", action="store_true", help="say what would happen and change nothing")
+
+    stop = commands.add_parser("stop", help="stop an engine")
+    _engine_option(stop)
+    stop.add_argument("--drain", action="store_true", help="let it finish the requests that it has")
+
+    doctor = commands.add_parser("doctor", help="what this machine has, what is missing, and what to do about it")
+    doctor.add_argument("--json", action="store_true", help="for programs")
+
+    bench = commands.add_parser("bench", help="measure")
+    suites = bench.add_subparsers(dest="suite", metavar="SUITE", required=True)
+    quick = suites.add_parser("quick", help="this engine against transformers.generate, same prompts, same threads")
+    quick.add_argument("--requests", type=int, default=16, help="(default %(default)s)")
+    quick.add_argument("--threads", type=int, help="CPU threads of each system (default: one a core)")
+    quick.add_argument("--seed", type=int, default=0, help="of the prompts (default %(default)s)")
+    quick.add_argument("--output", default="bench-quick.json", help="where results go (default %(default)s)")
+    return parser
+
+
+def _engine_option(parser: argparse.ArgumentParser, meaning: str = "which engine (default: the only one)") -> None:
+    parser.add_argument("-n", "--name", dest="engine", metavar="NAME", help=meaning)
+
+
+def _run(options: argparse.Namespace) -> int:
+    match options.command:
+        case None | "app":
+            return _open_app()
+        case "serve":
+            from .commands.serve import serve
+
+            return serve(options)
+        case "chat":
+            return _chat(options)
+        case "status":
+            from .commands.engines import show_status
+
+            return show_status(options.engine, as_json=options.json)
+        case "stop":
+            from .commands.engines import stop
+
+            return stop(options.engine, drain=options.drain)
+        case "config":
+            return _config(options)
+        case "doctor":
+            from .commands.doctor import doctor
+
+            return doctor(as_json=options.json)
+        case _:
+            return _bench(options)
+
+
+def _open_app() -> int:
+    try:
+        from .gui.app import main as app
+    except ImportError as error:
+        # Qt's modules are shared libraries that want the system's; a bare server lacks some.
+        raise Refused(f"The app cannot open ({error}); `pagedeck doctor` says what is missing.") from error
+    return app()
+
+
+def _chat(options: argparse.Namespace) -> int:
+    from .commands.chat import chat
+    from .ipc.vocabulary import SamplingParams
+
+    sampling = SamplingParams(
+        max_tokens=options.max_tokens, temperature=options.temperature, top_p=options.top_p, seed=options.seed
+    )
+    sampling.check()
+    return chat(options.engine, options.prompt, system=options.system, sampling=sampling)
+
+
+def _config(options: argparse.Namespace) -> int:
+    from .commands import settings
+
+    if options.action == "get":
+        return settings.show(options.engine, options.setting, as_json=options.json)
+    return settings.change(options.engine, options.setting, options.value, dry_run=options.dry_run)
+
+
+def _bench(options: argparse.Namespace) -> int:
+    from .commands.bench import quick
+
+    return quick(requests=options.requests, threads=options.threads, seed=options.seed, output=options.output)

@@ -1,0 +1,43 @@
+"""``pagedeck serve``: an engine in this process. Its options are the engine's settings."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+from typing import Any
+
+from ..engine.config import EngineConfig
+from .values import parse_value, plain
+
+
+def add_settings(parser: argparse.ArgumentParser) -> None:
+    """One option a setting, described by what the setting itself says about its values."""
+    group = parser.add_argument_group("settings")
+    for spec in dataclasses.fields(EngineConfig):
+        group.add_argument(
+            "--" + spec.name.replace("_", "-"),
+            dest=spec.name,
+            default=argparse.SUPPRESS,
+            type=str if spec.type == "str" else parse_value,
+            metavar=_metavar(spec),
+            help=_help(spec).replace("%", "%%"),
+        )
+
+
+def serve(options: argparse.Namespace) -> int:
+    names = {spec.name for spec in dataclasses.fields(EngineConfig)}
+    config = EngineConfig(**{name: value for name, value in vars(options).items() if name in names})
+    from ..engine.service import serve as run
+
+    return run(config, name=options.engine or "pagedeck", listen=options.listen, owned=options.exit_with_parent)
+
+
+def _metavar(spec: dataclasses.Field[Any]) -> str:
+    if spec.metadata["choices"]:
+        return "{" + ",".join(plain(choice) for choice in spec.metadata["choices"]) + "}"
+    return (spec.metadata["unit"] or ("TEXT" if spec.type == "str" else "N")).upper()
+
+
+def _help(spec: dataclasses.Field[Any]) -> str:
+    live = ", changes while requests run" if spec.metadata["live"] else ""
+    return f"{spec.metadata['meaning']} (default {plain(spec.default)}{live})"

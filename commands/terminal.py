@@ -1,0 +1,75 @@
+"""Words and numbers for a terminal."""
+
+from __future__ import annotations
+
+import re
+import sys
+from types import TracebackType
+from typing import Self, TextIO
+
+
+class Progress:
+    """What is being done and how far it is: one line that rewrites itself on a terminal, a line per stage elsewhere."""
+
+    def __init__(self, stream: TextIO | None = None) -> None:
+        self._stream = stream or sys.stderr
+        self._live = self._stream.isatty()
+        self._shown = ""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.clear()
+
+    def __call__(self, text: str, fraction: float | None) -> None:
+        if not text:
+            return
+        line = f"{text} ({fraction:.0%})" if fraction is not None else text
+        if self._live:
+            self._rewrite(line)
+        elif (stage := re.sub(r"[\d.,]+", "", text)) != self._shown:
+            self._shown = stage
+            print(text, file=self._stream, flush=True)
+
+    def clear(self) -> None:
+        if self._live and self._shown:
+            self._rewrite("")
+
+    def _rewrite(self, line: str) -> None:
+        if line != self._shown:
+            print(f"\r\x1b[K{line}", end="", file=self._stream, flush=True)
+            self._shown = line
+
+
+def table(rows: list[list[str]], *, right: frozenset[int] = frozenset()) -> str:
+    """Columns of text, left-aligned but for those numbered in ``right``; the first row is the heading."""
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    lines = []
+    for row in rows:
+        cells = [
+            cell.rjust(w) if i in right else cell.ljust(w) for i, (cell, w) in enumerate(zip(row, widths, strict=True))
+        ]
+        lines.append("  ".join(cells).rstrip())
+    return "\n".join(lines)
+
+
+def size(count: float) -> str:
+    """Bytes in the unit that suits them."""
+    for unit in ("B", "KiB", "MiB"):
+        if abs(count) < 1024:
+            return f"{count:.0f} {unit}"
+        count /= 1024
+    return f"{count:.2f} GiB"
+
+
+def duration(seconds: float) -> str:
+    if seconds < 1:
+        return f"{seconds * 1000:.0f} ms"
+    if seconds < 120:
+        return f"{seconds:.2f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s"
