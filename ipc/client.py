@@ -77,7 +77,7 @@ M = TypeVar("M", bound=Message)
 
 
 class EngineError(Exception):
-    """What the engine answered instead; ``code`` as in :class:`~.protocol.Failed`, or ``timeout``: no answer in time."""
+    """What an engine answered instead; ``code`` as in :class:`~.protocol.Failed`, or ``timeout``."""
 
     def __init__(self, message: str, *, code: str = "internal", field: str = "") -> None:
         super().__init__(message)

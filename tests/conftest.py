@@ -1,8 +1,221 @@
-"""Defaults that every test runs under: offscreen Qt, and a passive OpenMP so that processes can share the cores."""
+"""Defaults that every test runs under, a tiny model, and engines that run it in processes of their own."""
 
 from __future__ import annotations
 
+import json
 import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
 
 os.environ.setdefault("QT_QPA_PLATFORM", "offscreen")
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+CHAT_TEMPLATE = (
+    "{% for m in messages %}<|{{ m['role'] }}|>{{ m['content'] }}\n{% endfor %}"
+    "{% if add_generation_prompt %}<|assistant|>{% endif %}"
+)
+
+
+@pytest.fixture(scope="session")
+def tiny_model_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A Llama checkpoint of 2 layers with random weights and a byte-level tokenizer of 320 tokens, 0 being the end."""
+    folder = tmp_path_factory.mktemp("model") / "tiny-llama"
+    folder.mkdir()
+    _write_tokenizer(folder)
+    _write_llama(folder, vocabulary=320, hidden=64, layers=2, heads=4, kv_heads=2, inner=128)
+    return folder
+
+
+def _write_tokenizer(folder: Path) -> None:
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=320,
+        special_tokens=["<|end|>"],
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(
+        ["the quick brown fox jumps over the lazy dog and then sleeps in the sun"] * 4, trainer
+    )
+    words = [f"extra{i}" for i in range(320 - tokenizer.get_vocab_size())]
+    tokenizer.add_tokens(words)
+    tokenizer.save(str(folder / "tokenizer.json"))
+    facts = {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "eos_token": "<|end|>",
+        "clean_up_tokenization_spaces": False,
+        "chat_template": CHAT_TEMPLATE,
+    }
+    (folder / "tokenizer_config.json").write_text(json.dumps(facts))
+
+
+def _write_llama(
+    folder: Path, *, vocabulary: int, hidden: int, layers: int, heads: int, kv_heads: int, inner: int
+) -> None:
+    from safetensors.numpy import save_file
+
+    random = np.random.default_rng(0)
+    size = hidden // heads
+
+    def weight(rows: int, columns: int) -> np.ndarray:
+        return (random.standard_normal((rows, columns)) * 0.2).astype(np.float32)
+
+    tensors = {
+        "model.embed_tokens.weight": weight(vocabulary, hidden),
+        "model.norm.weight": np.ones(hidden, np.float32),
+    }
+    for layer in range(layers):
+        at = f"model.layers.{layer}."
+        tensors |= {
+            at + "self_attn.q_proj.weight": weight(heads * size, hidden),
+            at + "self_attn.k_proj.weight": weight(kv_heads * size, hidden),
+            at + "self_attn.v_proj.weight": weight(kv_heads * size, hidden),
+            at + "self_attn.o_proj.weight": weight(hidden, heads * size),
+            at + "mlp.gate_proj.weight": weight(inner, hidden),
+            at + "mlp.up_proj.weight": weight(inner, hidden),
+            at + "mlp.down_proj.weight": weight(hidden, inner),
+            at + "input_layernorm.weight": np.ones(hidden, np.float32),
+            at + "post_attention_layernorm.weight": np.ones(hidden, np.float32),
+        }
+    save_file(tensors, str(folder / "model.safetensors"), metadata={"format": "pt"})
+    config = {
+        "architectures": ["LlamaForCausalLM"],
+        "model_type": "llama",
+        "vocab_size": vocabulary,
+        "hidden_size": hidden,
+        "intermediate_size": inner,
+        "num_hidden_layers": layers,
+        "num_attention_heads": heads,
+        "num_key_value_heads": kv_heads,
+        "head_dim": size,
+        "hidden_act": "silu",
+        "max_position_embeddings": 4096,
+        "rms_norm_eps": 1e-5,
+        "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0},
+        "tie_word_embeddings": True,
+        "attention_bias": False,
+        "mlp_bias": False,
+        "eos_token_id": 0,
+        "bos_token_id": None,
+        "torch_dtype": "float32",
+    }
+    (folder / "config.json").write_text(json.dumps(config))
+    (folder / "generation_config.json").write_text(json.dumps({"eos_token_id": 0}))
+
+
+class EngineProcess:
+    """A running engine. ``connection`` finds it; ``log`` is what it said on stderr so far."""
+
+    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+        self.process = process
+        self.log: list[str] = []
+        self._said = threading.Condition()
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self.process.stderr is not None
+        for line in self.process.stderr:
+            with self._said:
+                self.log.append(line.decode(errors="replace").rstrip())
+                self._said.notify_all()
+        with self._said:
+            self.process.wait()
+            self._said.notify_all()
+
+    def wait_for(self, text: str, timeout: float = 60.0) -> None:
+        """Wait until a line of the log holds ``text``."""
+        with self._said:
+            said = self._said.wait_for(
+                lambda: any(text in line for line in self.log) or self.process.returncode is not None, timeout
+            )
+            if not said or not any(text in line for line in self.log):
+                pytest.fail(f"the engine did not say {text!r}:\n" + "\n".join(self.log))
+
+    def wait_exit(self, timeout: float = 60.0) -> int:
+        """Wait until it ends and its log is complete; returns its exit code."""
+        self.process.wait(timeout)
+        self._reader.join(timeout)
+        return self.process.returncode
+
+    @property
+    def connection(self) -> Any:
+        from pagedeck.ipc.endpoint import read_connection
+
+        return read_connection(
+            next(line.partition("connection file ")[2] for line in self.log if "connection file " in line)
+        )
+
+
+#: Starts an engine: ``engine_process(name=…, listen=…, ready=True, owned=True, **settings of EngineConfig)``.
+StartEngine = Callable[..., AbstractContextManager[EngineProcess]]
+
+_SERVE = """
+import json, sys
+from pagedeck.engine.config import EngineConfig
+from pagedeck.engine.service import serve
+what = json.loads(sys.argv[1])
+sys.exit(serve(EngineConfig(**what.pop("config")), **what))
+"""
+
+
+@contextmanager
+def _start_engine(
+    model: Path,
+    runtime: Path,
+    *,
+    name: str = "test",
+    listen: str | None = None,
+    ready: bool = True,
+    owned: bool = True,
+    **config: Any,
+) -> Iterator[EngineProcess]:
+    config = {"model": str(model), "device": "cpu", "num_blocks": 256, "block_size": 16, "threads": 1} | config
+    what = {"config": config, "name": name, "listen": listen, "owned": owned}
+    environment = os.environ | {"PAGEDECK_RUNTIME": str(runtime), "PAGEDECK_STATE": str(runtime / "log")}
+    process = subprocess.Popen(
+        [sys.executable, "-c", _SERVE, json.dumps(what)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        env=environment,
+        start_new_session=True,
+    )
+    engine = EngineProcess(process)
+    try:
+        engine.wait_for("Ready" if ready else "Listening")
+        yield engine
+    finally:
+        process.kill()
+        engine.wait_exit()
+        assert process.stdin is not None
+        process.stdin.close()
+
+
+@pytest.fixture
+def engine_process(tiny_model_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StartEngine:
+    """Starts engines for one test, in a runtime folder of its own."""
+    runtime = tmp_path / "run"
+    monkeypatch.setenv("PAGEDECK_RUNTIME", str(runtime))
+    monkeypatch.setenv("PAGEDECK_STATE", str(runtime / "log"))
+    return lambda **options: _start_engine(tiny_model_folder, runtime, **options)
+
+
+@pytest.fixture(scope="session")
+def shared_engine(tiny_model_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[EngineProcess]:
+    """One running engine for all tests that leave it as they find it."""
+    with _start_engine(tiny_model_folder, tmp_path_factory.mktemp("shared"), name="shared") as engine:
+        yield engine

@@ -1,0 +1,389 @@
+"""The client for asyncio: the verbs of :class:`.client.Client`, awaited.
+
+async with AsyncClient() as engine:
+    async for tokens in engine.submit(prompt="Once upon a time", max_tokens=50):
+        print(tokens.text, end="")
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from types import TracebackType
+from typing import Any, Self
+
+import msgspec
+import zmq
+import zmq.asyncio
+from zmq.utils.monitor import parse_monitor_message
+
+from . import protocol
+from .client import EngineError, EngineGone, M, Watch, default_name, expect, open_control, submission
+from .endpoint import Connection, connect, find
+from .protocol import (
+    Accepted,
+    BlockDetail,
+    Cancel,
+    ChatMessage,
+    ClientMessage,
+    ConfigReply,
+    DescribeBlock,
+    DescribeRequest,
+    Done,
+    EngineMessage,
+    EngineStatus,
+    Failed,
+    Finished,
+    GetConfig,
+    GetSnapshot,
+    GetStatus,
+    Hello,
+    Message,
+    Ping,
+    Pong,
+    Reconfigure,
+    Reconfigured,
+    ReconfigureReport,
+    Release,
+    RequestDetail,
+    SetPriority,
+    SettingInfo,
+    Shutdown,
+    SnapshotReply,
+    StatusReply,
+    Submit,
+    Tokens,
+    Welcome,
+)
+from .subscriber import QUEUE, Sequences
+from .telemetry import TOPICS, TelemetryMessage, decode_frames
+
+
+class AsyncStream:
+    """The answer to one :class:`Submit`: iterate over its :class:`Tokens` as they come.
+
+    Iteration ends with the request (also when it was cancelled) and raises :class:`EngineError` where it failed.
+    """
+
+    def __init__(self, client: AsyncClient, submit: Submit) -> None:
+        self.id = submit.id
+        self._client = client
+        self._changed = asyncio.Event()
+        self._received: list[Tokens] = []
+        self._accepted: Accepted | None = None
+        self._finished: Finished | None = None
+        self._error: EngineError | None = None
+
+    async def __aiter__(self) -> AsyncIterator[Tokens]:
+        given = 0
+        while given < len(self._received) or not self.ended:
+            if given == len(self._received):
+                await self._change()
+                continue
+            given += 1
+            yield self._received[given - 1]
+        if self._error:
+            raise self._error
+
+    @property
+    def ended(self) -> bool:
+        return self._finished is not None or self._error is not None
+
+    async def accepted(self) -> Accepted:
+        """Wait until the request is queued. Raises :class:`EngineError` where it was refused."""
+        while self._accepted is None and not self.ended:
+            await self._change()
+        if self._accepted is None and self._error:
+            raise self._error
+        assert self._accepted is not None
+        return self._accepted
+
+    async def finished(self) -> Finished:
+        """Wait until the request ends. Raises :class:`EngineError` where it failed."""
+        while not self.ended:
+            await self._change()
+        if self._error:
+            raise self._error
+        assert self._finished is not None
+        return self._finished
+
+    async def text(self, index: int = 0) -> str:
+        """The whole text of one sample; waits until the request ends."""
+        await self.finished()
+        return "".join(t.text for t in self._received if t.index == index)
+
+    async def token_ids(self, index: int = 0) -> list[int]:
+        """All tokens of one sample; waits until the request ends."""
+        await self.finished()
+        return [token for t in self._received if t.index == index for token in t.token_ids]
+
+    async def cancel(self) -> None:
+        """End the request; what it produced until then can still be read."""
+        if not self.ended:
+            await self._client.cancel(self.id)
+
+    async def _change(self) -> None:
+        self._changed.clear()
+        await self._changed.wait()
+
+    def _take(self, answer: EngineMessage | EngineError) -> None:
+        if isinstance(answer, Tokens):
+            self._received.append(answer)
+        elif isinstance(answer, Accepted):
+            self._accepted = answer
+        elif isinstance(answer, Finished):
+            self._finished = answer
+        elif isinstance(answer, EngineError):
+            self._error = answer
+        elif isinstance(answer, Failed):
+            self._error = EngineError.of(answer)
+        self._changed.set()
+
+
+class AsyncSubscription:
+    """An asynchronous iterator over ``(topic, sequence, message)``; ``lost`` counts what was missed of each topic."""
+
+    def __init__(self, connection: Connection, topics: Sequence[bytes] = TOPICS, *, queue: int = QUEUE) -> None:
+        self._sequences = Sequences()
+        self._context = zmq.asyncio.Context()
+        self._socket = self._context.socket(zmq.SUB)
+        self._socket.set(zmq.RCVHWM, queue)
+        for topic in topics:
+            self._socket.set(zmq.SUBSCRIBE, topic)
+        connect(self._socket, connection.telemetry, connection.server_key)
+
+    @property
+    def lost(self) -> dict[str, int]:
+        return self._sequences.lost
+
+    async def __aiter__(self) -> AsyncIterator[tuple[bytes, int, TelemetryMessage]]:
+        while True:
+            frames = await self._socket.recv_multipart()
+            with contextlib.suppress(ValueError):
+                topic, sequence, message = decode_frames(frames)
+                self._sequences.take(topic, sequence, message)
+                yield topic, sequence, message
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._socket.close(linger=0)
+        self._context.term()
+
+
+class AsyncClient:
+    """A connection to one engine, for one event loop. Arguments as :class:`.client.Client`; ``async with`` opens it.
+
+    Entering raises :class:`EngineGone` where the engine does not answer or does not accept the key, and
+    :class:`EngineError` where it speaks another version of the protocol.
+    """
+
+    def __init__(
+        self, connection: Connection | str | None = None, *, timeout: float = 10.0, name: str | None = None
+    ) -> None:
+        self.connection = connection if isinstance(connection, Connection) else find(connection)
+        self.timeout = timeout
+        self._name = name or default_name()
+        self._numbers = itertools.count(1)
+        self._waits: dict[str, Callable[[EngineMessage | EngineError], None]] = {}
+        self._streams: dict[str, AsyncStream] = {}
+        self._gone: EngineError | None = None
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def open(self) -> Self:
+        self._context = zmq.asyncio.Context()
+        self._control, self._monitor = open_control(self._context, self.connection)
+        self._watch = Watch(self.connection)
+        self._tasks = [asyncio.create_task(work()) for work in (self._listen, self._beat, self._watch_handshakes)]
+        try:
+            self.hello = (await self._ask(Hello(client=self._name), Welcome)).status
+        except BaseException:
+            await self.close()
+            raise
+        return self
+
+    async def __aenter__(self) -> Self:
+        return await self.open()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Cancel what still runs for this client and close the connection."""
+        if self._control.closed:
+            return
+        if self._gone is None:
+            for id in self._streams:
+                await self._send(Cancel(id=self._next_id(), request=id))
+        self._end(EngineError("This client was closed.", code="closed"))
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._control.disable_monitor()
+        self._monitor.close(linger=0)
+        self._control.close(linger=200)
+        self._context.term()
+
+    # --- verbs ----------------------------------------------------------------------------------------------------
+
+    def submit(
+        self,
+        prompt: str | Submit | None = None,
+        *,
+        messages: Sequence[ChatMessage | dict[str, str]] | None = None,
+        token_ids: Sequence[int] | None = None,
+        priority: str | int = "normal",
+        cache_salt: str = "",
+        **sampling: Any,
+    ) -> AsyncStream:
+        """Run a prompt; returns at once. ``sampling`` are the fields of :class:`SamplingParams`."""
+        submit = submission(prompt, messages, token_ids, priority, cache_salt, sampling)
+        stream = AsyncStream(self, submit)
+        error = self._gone
+        if submit.id in self._streams:
+            error = EngineError(f"The id {submit.id!r} is in use by this client.", code="duplicate", field="id")
+        if error is not None:
+            stream._take(error)
+        else:
+            self._streams[submit.id] = stream
+            # The queue has no bound, so this completes at once; a socket's own future needs no one to await it.
+            self._control.send(protocol.encode(submit))
+        return stream
+
+    async def cancel(self, id: str) -> None:
+        await self._ask(Cancel(request=id), Done)
+
+    async def set_priority(self, id: str, priority: str | int) -> None:
+        await self._ask(SetPriority(request=id, priority=priority), Done)
+
+    async def status(self) -> EngineStatus:
+        return (await self._ask(GetStatus(), StatusReply)).status
+
+    async def config(self) -> list[SettingInfo]:
+        return (await self._ask(GetConfig(), ConfigReply)).settings
+
+    async def reconfigure(self, changes: dict[str, Any], *, dry_run: bool = False) -> ReconfigureReport:
+        return (await self._ask(Reconfigure(changes=changes, dry_run=dry_run), Reconfigured)).report
+
+    async def snapshot(self) -> SnapshotReply:
+        return await self._ask(GetSnapshot(), SnapshotReply)
+
+    async def describe_block(self, block: int, tier: str = "device") -> BlockDetail:
+        return await self._ask(DescribeBlock(tier=tier, block=block), BlockDetail)
+
+    async def describe_request(self, id: str) -> RequestDetail:
+        return await self._ask(DescribeRequest(request=id), RequestDetail)
+
+    async def release(self) -> None:
+        """Let the engine live on when the process that started it ends."""
+        await self._ask(Release(), Done)
+
+    async def shutdown(self, drain: bool = False) -> None:
+        """Stop the engine: after finishing what it has (``drain``), or at once."""
+        await self._ask(Shutdown(drain=drain), Done)
+
+    def subscribe(self, topics: Sequence[bytes] = TOPICS) -> AsyncSubscription:
+        """Telemetry of this engine; all topics unless some are named."""
+        return AsyncSubscription(self.connection, topics)
+
+    # --- calls ----------------------------------------------------------------------------------------------------
+
+    async def request(self, message: ClientMessage, timeout: float | None = None) -> EngineMessage:
+        """Send a message that has a single reply and wait for it; :class:`Failed` is returned like any other.
+
+        Raises:
+            EngineError: no reply within ``timeout`` seconds (code ``timeout``), or as :class:`EngineGone`.
+        """
+        if self._gone is not None:
+            raise self._gone
+        if not message.id:
+            message = msgspec.structs.replace(message, id=self._next_id())
+        answer: asyncio.Future[EngineMessage | EngineError] = asyncio.get_running_loop().create_future()
+        self._waits[message.id] = lambda reply: None if answer.done() else answer.set_result(reply)
+        seconds = self.timeout if timeout is None else timeout
+        try:
+            await self._send(message)
+            reply = await asyncio.wait_for(answer, seconds)
+        except TimeoutError:
+            text = f"The engine {self.connection.name!r} did not answer within {seconds:g} s."
+            raise EngineError(text, code="timeout") from None
+        finally:
+            self._waits.pop(message.id, None)
+        if isinstance(reply, EngineError):
+            raise reply
+        return reply
+
+    async def _ask(self, message: ClientMessage, kind: type[M]) -> M:
+        return expect(await self.request(message), kind)
+
+    async def _send(self, message: Message) -> None:
+        await self._control.send(protocol.encode(message))
+
+    def _next_id(self) -> str:
+        return f"call-{next(self._numbers)}"
+
+    # --- tasks ----------------------------------------------------------------------------------------------------
+
+    async def _listen(self) -> None:
+        while True:
+            frame = await self._control.recv()
+            self._watch.heard()
+            try:
+                message = protocol.decode_engine(frame)
+            except msgspec.DecodeError as error:
+                message = Failed(id=protocol.decode_id(frame), code="protocol", message=f"Not understood: {error}.")
+            await self._dispatch(message)
+
+    async def _dispatch(self, message: EngineMessage) -> None:
+        if message.id == "ping":
+            if isinstance(message, Failed):  # the engine took this client for gone and cancelled what ran for it
+                for stream in self._streams.values():
+                    stream._take(EngineError.of(message))
+                self._streams.clear()
+                await self._send(Hello(id="ping", client=self._name))
+        elif message.id in self._streams:
+            ended = isinstance(message, Finished | Failed)
+            stream = self._streams.pop(message.id) if ended else self._streams[message.id]
+            stream._take(message)
+        elif message.id in self._waits and not isinstance(message, Pong):
+            self._waits.pop(message.id)(message)
+
+    async def _beat(self) -> None:
+        while True:
+            await asyncio.sleep(self._watch.next_ping(time.monotonic()))
+            now = time.monotonic()
+            if not self._watch.ping_due(now):
+                continue
+            await self._send(Ping(id="ping"))
+            gone = self._watch.verdict(now)
+            if gone is not None:
+                await asyncio.sleep(0)  # its last words may have come meanwhile
+                self._end(gone)
+                return
+
+    async def _watch_handshakes(self) -> None:
+        while True:
+            self._watch.monitored(parse_monitor_message(await self._monitor.recv_multipart()))
+
+    def _end(self, error: EngineError) -> None:
+        self._gone = self._gone or error
+        waits, self._waits = list(self._waits.values()), {}
+        streams, self._streams = list(self._streams.values()), {}
+        for receive in waits:
+            receive(error)
+        for stream in streams:
+            stream._take(error)
+
+
+__all__ = ["AsyncClient", "AsyncStream", "AsyncSubscription", "EngineError", "EngineGone"]
