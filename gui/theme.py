@@ -15,6 +15,7 @@ from PySide6.QtGui import QColor, QFont, QFontDatabase, QGuiApplication, QPalett
 from PySide6.QtWidgets import QApplication
 
 from ..ipc.vocabulary import BlockState
+from .codes import CODE_DIMMED, CODE_RAMP, CODE_REQUEST, CODE_STATE, CODE_TRACED, RAMP_STEPS, REQUEST_COLOURS
 
 #: All distances are multiples of it, in device-independent pixels.
 GRID = 8
@@ -115,23 +116,15 @@ CLASS_OUTLINES: dict[str, Qt.PenStyle] = {
     "batch": Qt.PenStyle.DotLine,
 }
 
-# Codes of the map's indexed image, by how much a viewer wants to see them: zoomed out, the largest of a group wins.
-CODE_VOID = 0  # beyond the pool's last block
-CODE_DIMMED = 1  # filtered out by the legend
-CODE_STATE = 2  # + BlockState
-CODE_RAMP = 16  # + 0..RAMP_STEPS-1, ordered quantities
-RAMP_STEPS = 64
-CODE_REQUEST = 96  # + 0..REQUEST_COLOURS-1
-REQUEST_COLOURS = 24
-CODE_SELECTED = 255
-
 
 def mix(first: str, second: str, share: float) -> str:
     """The colour ``share`` of the way from ``first`` to ``second`` (0 to 1), in sRGB."""
-    a, b = QColor(first), QColor(second)
-    return QColor(
-        *(round(x + (y - x) * share) for x, y in zip(a.getRgb()[:3], b.getRgb()[:3], strict=True))  # type: ignore[index]
-    ).name()
+    return QColor(*(round(a + (b - a) * share) for a, b in zip(_rgb(first), _rgb(second), strict=True))).name()
+
+
+def _rgb(colour: str) -> tuple[int, int, int]:
+    c = QColor(colour)
+    return c.red(), c.green(), c.blue()
 
 
 def contrast(first: str, second: str) -> float:
@@ -161,22 +154,21 @@ def ramp_colour(palette: Palette, share: float) -> str:
     return mix(low, middle, share * 2) if share < 0.5 else mix(middle, high, share * 2 - 1)
 
 
-def lookup_table(palette: Palette) -> np.ndarray:
-    """uint8 ``[256, 3]``: the colour of each code of the map. One table serves every colouring."""
+def lookup_table(palette: Palette, *, tracing: bool = False) -> np.ndarray:
+    """uint8 ``[256, 3]``: the colour of each code of the map. One table serves every colouring.
+
+    The upper half repeats the lower for the blocks of a traced request; while ``tracing``, the lower half is faded.
+    """
+    colours = dict.fromkeys(range(CODE_TRACED), palette.surface)
+    colours[CODE_DIMMED] = mix(palette.states[BlockState.FREE], palette.surface, 0.5)
+    colours.update((CODE_STATE + state, colour) for state, colour in palette.states.items())
+    colours.update((CODE_RAMP + step, ramp_colour(palette, step / (RAMP_STEPS - 1))) for step in range(RAMP_STEPS))
+    colours.update((CODE_REQUEST + n, request_colour(palette, n)) for n in range(REQUEST_COLOURS))
     table = np.zeros((256, 3), np.uint8)
-
-    def put(code: int, colour: str) -> None:
-        table[code] = QColor(colour).getRgb()[:3]  # type: ignore[index]
-
-    put(CODE_VOID, palette.surface)
-    put(CODE_DIMMED, mix(palette.states[BlockState.FREE], palette.surface, 0.5))
-    for state, colour in palette.states.items():
-        put(CODE_STATE + state, colour)
-    for step in range(RAMP_STEPS):
-        put(CODE_RAMP + step, ramp_colour(palette, step / (RAMP_STEPS - 1)))
-    for number in range(REQUEST_COLOURS):
-        put(CODE_REQUEST + number, request_colour(palette, number))
-    put(CODE_SELECTED, palette.ink)
+    for code, colour in colours.items():
+        faded = mix(colour, palette.surface, 0.72) if tracing else colour
+        table[code] = _rgb(faded)
+        table[code + CODE_TRACED] = _rgb(colour)
     return table
 
 

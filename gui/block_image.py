@@ -1,0 +1,239 @@
+"""A tier's blocks as one indexed image: where each block's cell lies, its colour code, and a max-pool pyramid. No Qt.
+
+A code is an index into ``theme.lookup_table``. Codes are ordered by how much a viewer wants to see them, so that one
+pixel that stands for many blocks shows the most telling one: a lone active block among a million stays visible.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+
+import numpy as np
+
+from ..ipc.vocabulary import BlockState
+from .codes import CODE_DIMMED, CODE_RAMP, CODE_REQUEST, CODE_STATE, CODE_TRACED, CODE_VOID, RAMP_STEPS, REQUEST_COLOURS
+from .state import TierView
+
+#: Cells grow no further than this when the pool is fitted, in pixels.
+LARGEST_CELL = 28
+#: A delta of more than this share of the pool is drawn afresh: whole-array passes are quicker then.
+FRESH_SHARE = 0.05
+#: Reference counts and ages from here on look alike (powers of two: they are shown on a logarithmic scale).
+REF_TOP = 64
+AGE_TOP = 4096
+
+
+class Colouring(StrEnum):
+    STATE = "state"
+    REQUEST = "request"
+    REF = "ref"
+    AGE = "age"
+    FILL = "fill"
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Cells in reading order: block *i* lies in row ``i // columns``. ``cell`` is its side in pixels when fitted; below
+    one pixel it is a power of two, so that a pixel stands for a square of whole cells."""
+
+    columns: int
+    rows: int
+    cell: float
+
+
+def arrange(num_blocks: int, width: int, height: int) -> Grid:
+    """The grid with the largest square cells that shows ``num_blocks`` in ``width`` × ``height`` pixels."""
+    if num_blocks <= 0:
+        return Grid(1, 1, 1.0)
+    width, height = max(width, 1), max(height, 1)
+    cell = float(min(LARGEST_CELL, math.floor(math.sqrt(width * height / num_blocks))))
+    while cell >= 1 and (width // cell) * (height // cell) < num_blocks:
+        cell -= 1
+    if cell < 1:
+        cell = 0.5
+        while (width / cell) * (height / cell) < num_blocks:
+            cell /= 2
+    columns = min(int(width // cell), num_blocks)
+    rows = math.ceil(num_blocks / columns)
+    if cell == LARGEST_CELL:  # room to spare: take the pool's shape from the view's
+        columns = min(columns, math.ceil(math.sqrt(num_blocks * width / height)))
+        rows = math.ceil(num_blocks / columns)
+    return Grid(columns, rows, cell)
+
+
+def _logarithmic(top: int) -> np.ndarray:
+    """uint8 ``[top + 1]``: ramp step of each value from 0 to ``top`` on a logarithmic scale."""
+    return np.round(np.log2(np.arange(top + 1) + 1) / math.log2(top + 1) * (RAMP_STEPS - 1)).astype(np.uint8)
+
+
+_REF_STEPS = CODE_RAMP + _logarithmic(REF_TOP)
+_AGE_STEPS = (CODE_RAMP + RAMP_STEPS - 1) - _logarithmic(AGE_TOP)  # the latest is the brightest
+
+
+class BlockImage:
+    """Codes of one tier, kept up in O(changed).
+
+    Ages change with every step for every block, so with :attr:`Colouring.AGE` each refresh encodes the whole pool.
+    """
+
+    def __init__(self, tier: TierView) -> None:
+        self.tier = tier
+        self.grid = Grid(1, 1, 1.0)
+        self._colouring = Colouring.STATE
+        self._shown: frozenset[BlockState] = frozenset()
+        self._visible = np.ones(len(BlockState), bool)
+        self._traced = np.zeros(0, np.uint32)
+        self._traced_mask = np.zeros(0, np.uint8)
+        self._levels: list[np.ndarray] = [np.zeros((1, 1), np.uint8)]
+        self._blocks = -1  # of the pool that the levels were made for
+        self._version = -1
+        self.step = 0  # of the last refresh
+
+    @property
+    def colouring(self) -> Colouring:
+        return self._colouring
+
+    @property
+    def shown(self) -> frozenset[BlockState]:
+        """States that the legend singles out; none singles out nothing."""
+        return self._shown
+
+    def set_colouring(self, colouring: Colouring) -> None:
+        self._colouring = colouring
+        self._version = -1
+
+    def set_shown(self, states: frozenset[BlockState]) -> None:
+        self._shown = states
+        self._visible[:] = [not states or state in states for state in BlockState]
+        self._version = -1
+
+    @property
+    def traced(self) -> np.ndarray:
+        """Blocks of the traced request, in the order in which they were given."""
+        return self._traced
+
+    def trace(self, blocks: np.ndarray) -> bool:
+        """Make these blocks stand out, and no others; whether that is a change."""
+        if np.array_equal(blocks, self._traced):
+            return False
+        self._traced = blocks
+        self._version = -1
+        return True
+
+    def set_grid(self, grid: Grid) -> None:
+        if grid != self.grid:
+            self.grid = grid
+            self._version = -1
+
+    def refresh(self, step: int) -> bool:
+        """Take in what changed in the tier; whether anything did. ``step`` is the engine's latest, for ages."""
+        tier = self.tier
+        aged = self._colouring is Colouring.AGE and step != self.step
+        if tier.version == self._version and not aged:
+            return False
+        ids = tier.changed_since(self._version) if tier.num_blocks == self._blocks and not aged else None
+        if ids is None or len(ids) > FRESH_SHARE * tier.num_blocks:
+            self._draw_all(step)
+        else:
+            self._draw(ids, step)
+        self._version, self.step, self._blocks = tier.version, step, tier.num_blocks
+        return True
+
+    def level(self, index: int) -> np.ndarray:
+        """uint8 codes where each entry is the largest of a square of ``2**index`` cells; 0 is one entry a block."""
+        while len(self._levels) <= index:
+            self._levels.append(_halve(self._levels[-1]))
+        return self._levels[index]
+
+    def block_at(self, x: float, y: float) -> int | None:
+        """The block at a point in cells, or None outside of the pool."""
+        column, row = math.floor(x), math.floor(y)
+        if not (0 <= column < self.grid.columns and row >= 0):
+            return None
+        block = row * self.grid.columns + column
+        return block if block < self.tier.num_blocks else None
+
+    def _draw_all(self, step: int) -> None:
+        grid, n = self.grid, self.tier.num_blocks
+        self._traced_mask = np.zeros(n, np.uint8)
+        self._traced_mask[self._traced[self._traced < n]] = CODE_TRACED
+        base = np.full(grid.rows * grid.columns, CODE_VOID, np.uint8)
+        base[: min(n, len(base))] = self._encode(slice(None), step)[: len(base)]
+        wanted = len(self._levels)
+        self._levels = [base.reshape(grid.rows, grid.columns)]
+        self.level(wanted - 1)
+
+    def _draw(self, ids: np.ndarray, step: int) -> None:
+        self._levels[0].reshape(-1)[ids] = self._encode(ids, step)
+        rows, columns = np.divmod(ids, np.uint32(self.grid.columns))
+        for below, above in zip(self._levels, self._levels[1:], strict=False):
+            rows, columns = rows >> 1, columns >> 1
+            # The neighbour beyond an odd edge is the edge itself.
+            down = np.minimum(2 * rows + 1, below.shape[0] - 1)
+            right = np.minimum(2 * columns + 1, below.shape[1] - 1)
+            up, left = 2 * rows, 2 * columns
+            above[rows, columns] = np.maximum(
+                np.maximum(below[up, left], below[up, right]), np.maximum(below[down, left], below[down, right])
+            )
+
+    def _encode(self, which: slice | np.ndarray, step: int) -> np.ndarray:
+        """uint8 codes of some blocks."""
+        state = self.tier.state[which]
+        codes = _ENCODERS[self._colouring](self.tier, which, state, step)
+        if self._shown:
+            codes = np.where(self._visible[state], codes, np.uint8(CODE_DIMMED))
+        return codes | self._traced_mask[which] if len(self._traced) else codes
+
+
+def _halve(codes: np.ndarray) -> np.ndarray:
+    """Largest of each 2 × 2 square; an odd last row or column stands alone."""
+    rows, columns = codes.shape
+    if rows % 2 or columns % 2:
+        codes = np.pad(codes, ((0, rows % 2), (0, columns % 2)), constant_values=CODE_VOID)
+    flat = np.maximum(codes[0::2], codes[1::2])
+    return np.maximum(flat[:, 0::2], flat[:, 1::2])
+
+
+Encoder = Callable[[TierView, "slice | np.ndarray", np.ndarray, int], np.ndarray]
+
+
+def _by_state(tier: TierView, which: slice | np.ndarray, state: np.ndarray, step: int) -> np.ndarray:
+    return state + np.uint8(CODE_STATE)
+
+
+def _where_held(state: np.ndarray, codes: np.ndarray, lowest: BlockState = BlockState.CACHED) -> np.ndarray:
+    """``codes`` for blocks that hold something; what holds nothing keeps its state's colour."""
+    return np.where(state >= lowest, codes, state + np.uint8(CODE_STATE)).astype(np.uint8, copy=False)
+
+
+def _by_request(tier: TierView, which: slice | np.ndarray, state: np.ndarray, step: int) -> np.ndarray:
+    colour = (tier.owner[which] % REQUEST_COLOURS).astype(np.uint8) + np.uint8(CODE_REQUEST)
+    return _where_held(state, colour, BlockState.SWAPPED)
+
+
+def _by_ref(tier: TierView, which: slice | np.ndarray, state: np.ndarray, step: int) -> np.ndarray:
+    return _where_held(state, _REF_STEPS[np.minimum(tier.ref[which], REF_TOP)], BlockState.SWAPPED)
+
+
+def _by_age(tier: TierView, which: slice | np.ndarray, state: np.ndarray, step: int) -> np.ndarray:
+    last = tier.last_used[which]
+    age = np.minimum(np.uint32(step) - np.minimum(last, np.uint32(step)), np.uint32(AGE_TOP))
+    return _where_held(state, _AGE_STEPS[age])
+
+
+def _by_fill(tier: TierView, which: slice | np.ndarray, state: np.ndarray, step: int) -> np.ndarray:
+    size = max(tier.block_size, 1)
+    steps = (np.arange(size + 1) * (RAMP_STEPS - 1) // size).astype(np.uint8) + np.uint8(CODE_RAMP)
+    return _where_held(state, steps[np.minimum(tier.fill[which], size)])
+
+
+_ENCODERS: dict[Colouring, Encoder] = {
+    Colouring.STATE: _by_state,
+    Colouring.REQUEST: _by_request,
+    Colouring.REF: _by_ref,
+    Colouring.AGE: _by_age,
+    Colouring.FILL: _by_fill,
+}

@@ -1,0 +1,346 @@
+"""One tier's pool on screen: the indexed image, zoom and pan, and what is drawn over the cells."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pyqtgraph as pg
+from PySide6.QtCore import QEvent, QPointF, QRectF, Qt, Signal
+from PySide6.QtGui import QColor, QKeyEvent, QPainter, QPen, QPolygonF, QResizeEvent
+from PySide6.QtWidgets import QGraphicsItem, QStyleOptionGraphicsItem, QWidget
+
+from ..ipc.vocabulary import BlockState
+from . import theme
+from .block_image import BlockImage, arrange
+
+#: Cells from these sizes on (device pixels) get gaps, show how full they are, and are outlined when traced.
+GAP_CELL = 5.0
+FILL_CELL = 8.0
+OUTLINE_CELL = 6.0
+#: Zoomed in, a cell grows no further than this.
+CLOSEST_CELL = 120.0
+#: A traced table with more turns than this is not drawn as a line: it would hide the pool.
+TRACE_TURNS = 400
+
+
+class PoolCanvas(pg.GraphicsView):
+    """Draws a :class:`BlockImage`. One uint8 image of what is visible, at the level where one entry is about one pixel;
+    gaps, fill and outlines are painted over it and only where cells are large enough to show them."""
+
+    blockHovered = Signal(object)  # block id or None
+    blockClicked = Signal(object)  # block id or None for the background
+
+    def __init__(self, image: BlockImage, parent: QWidget | None = None) -> None:
+        super().__init__(parent, background=None)
+        self.image = image
+        self.hovered: int | None = None
+        self.selected: int | None = None
+        self._fitted = True
+        self._tracing = False
+        self._box = pg.ViewBox(lockAspect=True, invertY=True, enableMenu=False, defaultPadding=0.0)
+        self._item = pg.ImageItem(axisOrder="row-major", levels=(0, 256), autoDownsample=False)
+        self._overlay = _Overlay(self)
+        self._box.addItem(self._item, ignoreBounds=True)
+        self._box.addItem(self._overlay, ignoreBounds=True)
+        self.setCentralItem(self._box)
+        self.setMouseTracking(True)
+        self.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
+        self._box.sigRangeChanged.connect(self._upload)
+        self._box.sigRangeChangedManually.connect(self._moved)
+        self.scene().sigMouseClicked.connect(self._clicked)
+        self.restyle()
+
+    # --- what it shows ------------------------------------------------------------------------------------------
+
+    def refresh(self, step: int) -> None:
+        """Draw what changed since the last time."""
+        n = self.image.tier.num_blocks
+        if n != self._overlay.num_blocks:
+            self._overlay.set_pool(n)
+            self.fit()
+        if self.image.refresh(step):
+            self._upload()
+
+    def fit(self) -> None:
+        """The whole pool, with cells as large as the view allows."""
+        ratio = self.devicePixelRatioF()
+        width, height = self.viewport().width() * ratio, self.viewport().height() * ratio
+        grid = arrange(self.image.tier.num_blocks, int(width), int(height))
+        self._fitted = True
+        self.image.set_grid(grid)
+        self._overlay.rearrange()
+        self.image.refresh(self.image.step)
+        # Whole pixels left and above, so that every cell is equally large.
+        left = (width - grid.columns * grid.cell) // 2
+        top = (height - grid.rows * grid.cell) // 2
+        self._box.setLimits(
+            minXRange=width / CLOSEST_CELL, maxXRange=2 * width / grid.cell, maxYRange=2 * height / grid.cell
+        )
+        self._box.setRange(
+            QRectF(-left / grid.cell, -max(top, 0) / grid.cell, width / grid.cell, height / grid.cell), padding=0
+        )
+        self._upload()
+
+    def show_block(self, block: int) -> None:
+        """Bring a block into view without changing the zoom."""
+        x, y = block % self.image.grid.columns + 0.5, block // self.image.grid.columns + 0.5
+        visible = self._box.viewRect()
+        if not visible.contains(QPointF(x, y)):
+            self._fitted = False
+            self._box.translateBy(x=x - visible.center().x(), y=y - visible.center().y())
+
+    def trace(self, blocks: np.ndarray, ordered: bool) -> None:
+        """Make a request's blocks stand out; when ``ordered``, a line follows its block table."""
+        changed = self.image.trace(blocks)
+        if changed or ordered != self._overlay.ordered:
+            self._overlay.set_trace(ordered)
+        if (len(blocks) > 0) != self._tracing:
+            self._tracing = len(blocks) > 0
+            self.restyle()
+        if changed:
+            self.refresh(self.image.step)
+
+    def mark(self, selected: int | None) -> None:
+        if selected != self.selected:
+            self.selected = selected
+            self._overlay.update()
+
+    def restyle(self) -> None:
+        """Take the theme's colours."""
+        palette = theme.current().palette
+        self.setBackground(palette.surface)
+        self._item.setLookupTable(theme.lookup_table(palette, tracing=self._tracing))
+        self._overlay.update()
+
+    @property
+    def cell(self) -> float:
+        """Side of a cell in device pixels."""
+        return float(self.viewport().width() * self.devicePixelRatioF() / max(self._box.viewRect().width(), 1e-9))
+
+    def cell_rect(self, block: int) -> QRectF:
+        """A cell's place in the widget."""
+        column, row = block % self.image.grid.columns, block // self.image.grid.columns
+        corners = self._box.mapViewToScene(QPointF(column, row)), self._box.mapViewToScene(QPointF(column + 1, row + 1))
+        return QRectF(*corners)
+
+    def visible_cells(self) -> tuple[int, int, int, int]:
+        """First and last (exclusive) visible column and row."""
+        view, grid = self._box.viewRect(), self.image.grid
+        return (
+            max(0, math.floor(view.left())),
+            min(grid.columns, math.ceil(view.right())),
+            max(0, math.floor(view.top())),
+            min(grid.rows, math.ceil(view.bottom())),
+        )
+
+    # --- events -------------------------------------------------------------------------------------------------
+
+    def resizeEvent(self, event: QResizeEvent | None) -> None:
+        super().resizeEvent(event)
+        if event is not None and self._fitted:
+            self.fit()
+
+    def keyPressEvent(self, event: QKeyEvent) -> None:
+        if event.key() == Qt.Key.Key_F and not event.modifiers():
+            self.fit()
+        elif event.key() in (Qt.Key.Key_Plus, Qt.Key.Key_Equal, Qt.Key.Key_Minus):
+            closer = event.key() != Qt.Key.Key_Minus
+            self._fitted = False
+            self._box.scaleBy((0.8, 0.8) if closer else (1.25, 1.25))
+        elif event.key() in _STEPS:
+            self._step_selection(_STEPS[Qt.Key(event.key())])
+        else:
+            event.ignore()
+
+    def mouseMoveEvent(self, event: QEvent) -> None:
+        super().mouseMoveEvent(event)
+        self._hover(event.position())  # type: ignore[attr-defined]
+
+    def leaveEvent(self, event: QEvent) -> None:
+        super().leaveEvent(event)
+        self._set_hovered(None)
+
+    def _hover(self, position: QPointF) -> None:
+        point = self._box.mapSceneToView(self.mapToScene(position.toPoint()))
+        self._set_hovered(self.image.block_at(point.x(), point.y()))
+
+    def _set_hovered(self, block: int | None) -> None:
+        if block != self.hovered:
+            self.hovered = block
+            self._overlay.update()
+            self.blockHovered.emit(block)
+
+    def _clicked(self, event: object) -> None:
+        if event.button() != Qt.MouseButton.LeftButton:  # type: ignore[attr-defined]
+            return
+        point = self._box.mapSceneToView(event.scenePos())  # type: ignore[attr-defined]
+        block = self.image.block_at(point.x(), point.y())
+        if not event.double():  # type: ignore[attr-defined]
+            self.blockClicked.emit(block)
+        elif block is None:
+            self.fit()
+
+    def _step_selection(self, direction: tuple[int, int]) -> None:
+        """Arrow keys move the selected block: across, and by a row."""
+        across, down = direction
+        block = 0 if self.selected is None else self.selected + across + down * self.image.grid.columns
+        if 0 <= block < self.image.tier.num_blocks:
+            self.show_block(block)
+            self.blockClicked.emit(block)
+
+    def _moved(self) -> None:
+        self._fitted = False
+
+    def _upload(self) -> None:
+        """Hand the visible part to the image item, at the level where an entry is at least a pixel."""
+        left, right, top, bottom = self.visible_cells()
+        level = max(0, math.ceil(-math.log2(max(self.cell, 1e-9)) - 1e-6))
+        codes = self.image.level(level)
+        left, top = left >> level, top >> level
+        right, bottom = -(-right >> level), -(-bottom >> level)
+        part = np.ascontiguousarray(codes[top:bottom, left:right])
+        if part.size:
+            self._item.setImage(part, autoLevels=False)
+            rows, columns = part.shape
+            self._item.setRect(left << level, top << level, columns << level, rows << level)
+        self._item.setVisible(part.size > 0)
+
+
+_STEPS = {
+    Qt.Key.Key_Left: (-1, 0),
+    Qt.Key.Key_Right: (1, 0),
+    Qt.Key.Key_Up: (0, -1),
+    Qt.Key.Key_Down: (0, 1),
+}
+
+
+class _Overlay(QGraphicsItem):
+    """Gaps between cells, how full they are, the trace, and the marks of hover and selection."""
+
+    def __init__(self, canvas: PoolCanvas) -> None:
+        super().__init__()
+        self.num_blocks = -1
+        self.ordered = False
+        self._canvas = canvas
+        self._line = QPolygonF()
+
+    def set_pool(self, num_blocks: int) -> None:
+        self.num_blocks = num_blocks
+        self.rearrange()
+
+    def rearrange(self) -> None:
+        """The grid changed."""
+        self.prepareGeometryChange()
+        self._line = self._trace_line()
+
+    def set_trace(self, ordered: bool) -> None:
+        self.ordered = ordered
+        self._line = self._trace_line()
+        self.update()
+
+    def boundingRect(self) -> QRectF:
+        grid = self._canvas.image.grid
+        return QRectF(-1, -1, grid.columns + 2, grid.rows + 2)
+
+    def paint(self, painter: QPainter, option: QStyleOptionGraphicsItem, widget: QWidget | None = None) -> None:
+        if not self._canvas.image.tier.num_blocks:
+            return
+        palette, cell = theme.current().palette, self._canvas.cell
+        painter.setRenderHint(QPainter.RenderHint.Antialiasing, False)
+        if cell >= FILL_CELL:
+            self._paint_fill(painter, palette)
+        if cell >= GAP_CELL:
+            self._paint_gaps(painter, palette, cell)
+        if cell >= OUTLINE_CELL:
+            self._paint_outlines(painter, palette, cell)
+        painter.setRenderHint(QPainter.RenderHint.Antialiasing, True)
+        self._paint_line(painter, palette)
+        self._paint_mark(painter, self._canvas.hovered, palette.muted, 1.5)
+        self._paint_mark(painter, self._canvas.selected, palette.ink, 2.5)
+
+    def _paint_gaps(self, painter: QPainter, palette: theme.Palette, cell: float) -> None:
+        left, right, top, bottom = self._canvas.visible_cells()
+        painter.setPen(_pen(palette.surface, 1 if cell < 16 else 2 if cell < 48 else 4))
+        for x in range(left, right + 1):
+            painter.drawLine(QPointF(x, top), QPointF(x, bottom))
+        for y in range(top, bottom + 1):
+            painter.drawLine(QPointF(left, y), QPointF(right, y))
+
+    def _paint_fill(self, painter: QPainter, palette: theme.Palette) -> None:
+        """What is empty of a partly filled block looks empty: tokens fill a cell from the left."""
+        image, columns = self._canvas.image, self._canvas.image.grid.columns
+        blocks = self._visible_blocks()
+        tier = image.tier
+        fill = tier.fill[blocks]
+        partial = (tier.state[blocks] >= BlockState.CACHED) & (fill < tier.block_size)
+        blocks, share = blocks[partial], fill[partial] / max(tier.block_size, 1)
+        if not len(blocks):
+            return
+        veil = QColor(palette.surface)
+        veil.setAlphaF(0.72)
+        painter.setPen(Qt.PenStyle.NoPen)
+        painter.setBrush(veil)
+        xs, ys = blocks % columns + share, blocks // columns
+        painter.drawRects(
+            [QRectF(x, y, 1 - s, 1) for x, y, s in zip(xs.tolist(), ys.tolist(), share.tolist(), strict=True)]
+        )
+
+    def _paint_outlines(self, painter: QPainter, palette: theme.Palette, cell: float) -> None:
+        image = self._canvas.image
+        visible = self._visible_blocks()
+        blocks = visible[np.isin(visible, image.traced)] if len(image.traced) else visible[:0]
+        if not len(blocks):
+            return
+        painter.setBrush(Qt.BrushStyle.NoBrush)
+        painter.setPen(_pen(palette.ink, 1 if cell < 16 else 2))
+        columns = image.grid.columns
+        painter.drawRects([QRectF(b % columns, b // columns, 1, 1) for b in blocks.tolist()])
+
+    def _paint_line(self, painter: QPainter, palette: theme.Palette) -> None:
+        if not self._line.size():
+            return
+        painter.setBrush(Qt.BrushStyle.NoBrush)
+        for colour, width in ((palette.surface, 3.5), (palette.ink, 1.5)):
+            painter.setPen(_pen(colour, width))
+            painter.drawPolyline(self._line)
+        radius = 3.5 / self._canvas.cell
+        painter.setBrush(QColor(palette.ink))
+        painter.setPen(_pen(palette.surface, 1.5))
+        painter.drawEllipse(self._line.at(0), radius, radius)
+
+    def _paint_mark(self, painter: QPainter, block: int | None, colour: str, width: float) -> None:
+        """A frame around a cell, never smaller than nine pixels."""
+        if block is None or block >= self._canvas.image.tier.num_blocks:
+            return
+        columns = self._canvas.image.grid.columns
+        grow = max(0.0, 4.5 / self._canvas.cell - 0.5)
+        rect = QRectF(block % columns, block // columns, 1, 1).adjusted(-grow, -grow, grow, grow)
+        painter.setBrush(Qt.BrushStyle.NoBrush)
+        painter.setPen(_pen(colour, width))
+        painter.drawRect(rect)
+
+    def _visible_blocks(self) -> np.ndarray:
+        left, right, top, bottom = self._canvas.visible_cells()
+        columns = self._canvas.image.grid.columns
+        blocks = (np.arange(top, bottom)[:, None] * columns + np.arange(left, right)).ravel()
+        return blocks[blocks < self._canvas.image.tier.num_blocks]
+
+    def _trace_line(self) -> QPolygonF:
+        """The traced table as a line through cell centres; neighbours in a row are one stroke."""
+        blocks, columns = self._canvas.image.traced.astype(np.int64), self._canvas.image.grid.columns
+        if not self.ordered or len(blocks) < 2:
+            return QPolygonF()
+        joined = (np.diff(blocks) == 1) & (blocks[1:] % columns != 0)
+        turn = np.concatenate([[True], ~(joined[:-1] & joined[1:]), [True]])
+        blocks = blocks[turn]
+        if len(blocks) > TRACE_TURNS:
+            return QPolygonF()
+        return QPolygonF([QPointF(b % columns + 0.5, b // columns + 0.5) for b in blocks.tolist()])
+
+
+def _pen(colour: str, width: float) -> QPen:
+    pen = QPen(QColor(colour), width)
+    pen.setCosmetic(True)
+    pen.setJoinStyle(Qt.PenJoinStyle.MiterJoin)
+    return pen
