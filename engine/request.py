@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from ..ipc.vocabulary import FinishReason, RequestState, SamplingParams
 
@@ -23,7 +24,11 @@ class Sequence:
     computed: int = 0
     finish_reason: FinishReason | None = None
     state: RequestState = RequestState.WAITING
+    rank: int = 0  # the request's priority, or better once it has waited too long
+    preempted_step: int = -1  # the step in which it last lost its blocks
     resumed_step: int = -1  # the step in which it last came back from preemption
+    last_token: float = 0.0  # monotonic; when its newest token was sampled
+    pieces: list[str] = field(default_factory=list)  # output text that is certain
 
     @property
     def prompt_length(self) -> int:
@@ -37,6 +42,20 @@ class Sequence:
     def pending(self) -> int:
         """Tokens that are known but not computed yet."""
         return len(self.tokens) - self.computed
+
+    @property
+    def turn(self) -> tuple[int, int, int]:
+        """Who goes first: rank, then arrival, then sample. The smallest turn is served first and preempted last."""
+        return self.rank, self.request.number, self.index
+
+    @property
+    def awaits_fork(self) -> bool:
+        """Whether it computes the prompt for all samples of its request, which leave it one token before the end."""
+        return self.index == 0 and not self.request.forked
+
+    @property
+    def text(self) -> str:
+        return "".join(self.pieces)
 
 
 @dataclass(slots=True, eq=False)
@@ -59,7 +78,9 @@ class Request:
     ended: float | None = None
     cached_tokens: int = 0  # prompt tokens found in the cache when it first ran
     preemptions: int = 0
+    forked: bool = True  # False while one sequence computes the prompt of n > 1 samples
     error: str = ""
+    error_code: str = ""  # as in protocol.Failed
 
     @property
     def state(self) -> RequestState:
@@ -84,8 +105,7 @@ class Request:
         return sum(s.output_length for s in self.sequences)
 
 
-@dataclass(slots=True, frozen=True)
-class Work:
+class Work(NamedTuple):
     """One sequence's share of a step: compute ``count`` tokens from position ``start``; if ``samples``, the last
     one's logits choose the next token."""
 
@@ -94,12 +114,22 @@ class Work:
     count: int
     samples: bool
 
+    @property
+    def prefill(self) -> bool:
+        """Whether it computes known tokens (of a prompt, or again after preemption) rather than the newest one."""
+        return self.count > 1 or not self.samples or (self.start < self.sequence.prompt_length and not self.forked)
+
+    @property
+    def forked(self) -> bool:
+        return len(self.sequence.request.sequences) > 1 and self.sequence.request.forked
+
 
 @dataclass(slots=True)
 class StepPlan:
-    """What one step computes. ``work`` lists single-token (decode) entries first, then prefill chunks."""
+    """What one step computes. ``work`` lists single-token entries (decodes) first, then prefill chunks."""
 
     work: list[Work] = field(default_factory=list)
+    started: list[Sequence] = field(default_factory=list)  # run for the first time
     preempted: list[Sequence] = field(default_factory=list)  # to be recomputed
     swapped_out: list[Sequence] = field(default_factory=list)
     resumed: list[Sequence] = field(default_factory=list)

@@ -1,0 +1,411 @@
+"""Which sequences run in the next step, and who gives way when there is no room for all.
+
+Running sequences and waiting ones stand in two lists, both sorted by *turn*: rank, then arrival. A step serves the
+running ones' next tokens first, then prompts in the order of their turns, whether they are running or still waiting,
+until the token budget is full. When blocks run out, a sequence may take those of sequences whose turn comes after its
+own; with none left it keeps what it has and sits the step out. So the first turn always advances, and with it, one
+after another, all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from ..ipc.vocabulary import RequestState
+from .capacity import blocks_for
+from .config import EngineConfig
+from .kv_cache import KVCache, OutOfBlocks
+from .request import Request, Sequence, StepPlan, Work
+from .turns import Turns
+
+#: A priority that has had nothing running for so many steps gets one sequence in before all others.
+AGEING_STEPS = 1_000
+
+#: The rank that ageing gives; below every priority that a request may ask for.
+AGED = -2_000_000
+
+#: The most room that admission leaves for each running sequence to grow, in tokens; less where outputs are shorter.
+LOOKAHEAD = 64
+
+
+class Scheduler:
+    """Makes a :class:`StepPlan` a step. Cost: O(running + changed), whatever the size of the pool or of the queue.
+
+    ``prefers_swap`` says of a sequence about to be preempted whether its blocks should go to the host tier; a host
+    tier without room means recomputing.
+    """
+
+    def __init__(self, cache: KVCache, config: EngineConfig, prefers_swap: Callable[[Sequence], bool]) -> None:
+        self.cache = cache
+        self.config = config
+        self.prefers_swap = prefers_swap
+        self.ceiling = 1_000_000  # tokens in a step that the device's working memory is known to allow
+        self.running = Turns()
+        self.waiting = Turns()
+        self.swapped = 0  # how many of the waiting
+        self._step = 0
+        self._served: dict[int, int] = {}  # priority -> last step in which it had anything running
+        self._forks = 0  # places in the batch kept for samples that are still to be forked
+        self._growth: float = LOOKAHEAD  # tokens that a running sequence is expected to grow
+        self._refused: _Refusal | None = None
+        self._draft = _Draft()
+
+    @property
+    def budget(self) -> int:
+        """The most tokens in a step."""
+        return min(self.config.token_budget or 256, self.ceiling)
+
+    @property
+    def places(self) -> int:
+        """The most sequences in a step: a running one takes at least a token of the budget."""
+        return min(self.config.max_batch_size, self.budget)
+
+    # --- what the core tells ----------------------------------------------------------------------------------------
+
+    def add(self, sequence: Sequence) -> None:
+        """Queue a new sequence."""
+        sequence.rank = sequence.request.priority
+        self._queue(sequence)
+
+    def remove(self, sequence: Sequence) -> None:
+        """Forget a sequence that ended, in whatever state it is, and free its blocks."""
+        if sequence.output_length > 0:
+            self._growth += (min(LOOKAHEAD, sequence.output_length) - self._growth) / 32
+        if sequence.state is RequestState.RUNNING:
+            self._leave(sequence)
+            self.cache.close(sequence.number)
+        elif self.waiting.discard(sequence) and sequence.state is RequestState.SWAPPED:
+            self.swapped -= 1
+            self.cache.close(sequence.number)
+
+    def set_priority(self, request: Request, priority: int) -> None:
+        """Give a request another priority. One that ageing has brought forward stays there."""
+        homes = [(s, t) for s in request.sequences for t in (self.running, self.waiting) if t.discard(s)]
+        request.priority = priority
+        for sequence in request.sequences:
+            if sequence.rank != AGED:
+                sequence.rank = priority
+        for sequence, turns in homes:
+            turns.add(sequence)
+        self._served.setdefault(priority, self._step)
+        self._refused = None
+
+    def preempt(self, sequence: Sequence, *, may_swap: bool = True) -> None:
+        """Take a running sequence's blocks: to the host tier if that is preferred and has room, else for good."""
+        self._leave(sequence)
+        draft = self._draft
+        draft.drop(sequence)
+        if may_swap and sequence.computed and self._swap_out(sequence):
+            sequence.state = RequestState.SWAPPED
+            self.swapped += 1
+            draft.swapped_out.append(sequence)
+        else:
+            self._give_up(sequence)
+            draft.preempted.append(sequence)
+        sequence.preempted_step = self._step
+        sequence.request.preemptions += 1
+        self._queue(sequence)
+
+    def drop_swapped(self) -> bool:
+        """Give up the host blocks of the swapped sequence whose turn is last; False if there is none."""
+        for sequence in reversed(self.waiting.order):
+            if sequence.state is RequestState.SWAPPED:
+                self.swapped -= 1
+                self._give_up(sequence)
+                self._draft.preempted.append(sequence)
+                sequence.request.preemptions += 1
+                return True
+        return False
+
+    # --- the step ---------------------------------------------------------------------------------------------------
+
+    def plan(self, step: int) -> StepPlan:
+        """Choose the step's work and make room for it: afterwards every slot that it writes exists."""
+        self._step = step
+        self._draft.budget = self.budget
+        while len(self.running) > self.config.max_batch_size:
+            self.preempt(self.running.order[-1])
+        self._age()
+        self._plan_prefills(self._plan_decodes())
+        draft, self._draft = self._draft, _Draft()
+        return draft.plan()
+
+    def _age(self) -> None:
+        served = self._served
+        for priority in self.running.classes:
+            served[priority] = self._step
+        overdue = [p for p in self.waiting.classes if self._step - served[p] >= AGEING_STEPS]
+        for priority in overdue:
+            served[priority] = self._step
+            sequence = self.waiting.first_of(priority)
+            if sequence is not None:
+                self.waiting.discard(sequence)
+                sequence.rank = AGED
+                self.waiting.add(sequence)
+        if len(served) > len(self.running.classes) + len(self.waiting.classes):
+            self._served = {p: s for p, s in served.items() if p in self.running.classes or p in self.waiting.classes}
+
+    def _plan_decodes(self) -> list[Sequence]:
+        """Give running sequences their next token; returns those that still compute known tokens, in turn order."""
+        prefills = []
+        draft, order, grow = self._draft, self.running.order, self.cache.grow
+        position = 0
+        # By position, since forks join and victims leave, all of them behind the one being served.
+        while position < len(order):
+            sequence = order[position]
+            position += 1
+            length = len(sequence.tokens)
+            if sequence.computed != length - 1:
+                prefills.append(sequence)
+            elif draft.budget:
+                if not sequence.request.forked:
+                    self._fork(sequence)
+                try:
+                    grow(sequence.number, length)
+                except OutOfBlocks:
+                    if not self._grow(sequence, length):
+                        continue
+                draft.decodes[sequence.number] = Work(sequence, length - 1, 1, True)
+                draft.budget -= 1
+        return prefills
+
+    def _plan_prefills(self, prefills: list[Sequence]) -> None:
+        """Fill the budget with prompts in turn order; admit waiting sequences as their turns come."""
+        draft, queue = self._draft, self.waiting.order
+        admitting = True
+        prefills.reverse()
+        while True:
+            while prefills and prefills[-1].state is not RequestState.RUNNING:
+                prefills.pop()
+            sequence = prefills[-1] if prefills else None
+            if admitting and queue and (sequence is None or queue[0].turn < sequence.turn):
+                admitting = self._admit(queue[0], prefills)
+            elif sequence is None or not draft.budget:
+                return
+            else:
+                self._serve(prefills.pop())
+
+    def _serve(self, sequence: Sequence) -> None:
+        """Plan as many of the sequence's known tokens as the budget holds."""
+        draft = self._draft
+        count = min(sequence.pending - sequence.awaits_fork, draft.budget)
+        stop = sequence.computed + count
+        if count > 0 and self._grow(sequence, stop):
+            draft.add(Work(sequence, sequence.computed, count, stop == len(sequence.tokens)))
+        if sequence.number not in draft.decodes and stop < len(sequence.tokens):
+            draft.unfinished.append(sequence)
+
+    def _fork(self, sequence: Sequence) -> None:
+        """The prompt is computed but for its last token: start the other samples from there."""
+        request = sequence.request
+        self._forks -= len(request.sequences) - 1
+        request.forked = True
+        for sample in request.sequences[1:]:
+            sample.tokens = list(request.prompt)
+            sample.rank = sequence.rank
+            if len(self.running) < self.config.max_batch_size:
+                self.cache.fork(sequence.number, sample.number, owner=request.number)
+                sample.computed = sequence.computed
+                self._enter(sample)
+            else:
+                self._queue(sample)
+
+    # --- admission --------------------------------------------------------------------------------------------------
+
+    def _admit(self, sequence: Sequence, prefills: list[Sequence]) -> bool:
+        """Let the first waiting sequence run, at the cost of lower classes if need be; False if there is no room.
+
+        There is room when all its known tokens fit beside what the running sequences still need for theirs
+        (``prefills`` and those served in part) and what they may grow.
+        """
+        if sequence.preempted_step == self._step or self._is_refused_still(sequence):
+            return False
+        places = min(self._width(sequence), self.places) - (self.places - len(self.running) - self._forks)
+        if self._victims(sequence, places, 0) is None:
+            return False
+        swapped = sequence.state is RequestState.SWAPPED
+        if not swapped:
+            sequence.computed = self._open(sequence)
+        promised = sum(self._claim(s) for s in prefills + self._draft.unfinished if s.state is RequestState.RUNNING)
+        wanted = (self._claim(sequence) + promised) * self.cache.block_size + self._growth * len(self.running)
+        victims = self._victims(sequence, places, wanted - self.cache.available * self.cache.block_size)
+        if victims is None:
+            if not swapped:
+                self.cache.close(sequence.number)
+                sequence.computed = 0
+            self._refused = _Refusal(sequence.number, self.cache.available, len(self.running), self._step)
+            return False
+        for victim in victims:
+            self.preempt(victim)
+        self._start(sequence)
+        return True
+
+    def _start(self, sequence: Sequence) -> None:
+        """Move an admitted sequence from the queue into the batch and give it its first tokens."""
+        self.waiting.discard(sequence)
+        if sequence.state is RequestState.WAITING:
+            if sequence.request.started is None:
+                sequence.request.cached_tokens = sequence.computed
+                self._draft.started.append(sequence)
+        else:
+            if sequence.state is RequestState.SWAPPED:
+                self.cache.swap_in(sequence.number)
+                self.swapped -= 1
+            sequence.resumed_step = self._step
+            self._draft.resumed.append(sequence)
+        self._enter(sequence)
+        if sequence.awaits_fork and sequence.pending == 1:
+            self._fork(sequence)
+            for sample in sequence.request.sequences:
+                if sample.state is RequestState.RUNNING:
+                    self._serve(sample)
+        else:
+            self._serve(sequence)
+
+    def _victims(self, sequence: Sequence, places: int, slots: float) -> list[Sequence] | None:
+        """Running sequences of strictly lower classes whose end frees so many places and slots and, if the budget is
+        spent, a token of it: the lowest and youngest first. ``None`` if there are not enough."""
+        draft = self._draft
+        tokens = 0 if draft.budget else 1
+        victims: list[Sequence] = []
+        for victim in reversed(self.running.order):
+            if places <= 0 and slots <= 0 and tokens <= 0:
+                break
+            if victim.rank <= sequence.request.priority:
+                return None
+            if self._just_resumed(victim):
+                continue
+            victims.append(victim)
+            held, shared = self.cache.counts(victim.number)
+            places -= self._width(victim)
+            slots -= (held - shared) * self.cache.block_size + self._growth
+            if victim.number in draft.decodes:
+                tokens -= 1
+            else:
+                slots -= self._claim(victim) * self.cache.block_size
+        return victims if places <= 0 and slots <= 0 and tokens <= 0 else None
+
+    def _is_refused_still(self, sequence: Sequence) -> bool:
+        """Whether nothing has changed since this sequence last found no room, so that looking again is in vain."""
+        refusal = self._refused
+        return (
+            refusal is not None
+            and refusal.sequence == sequence.number
+            and refusal.running == len(self.running)
+            and refusal.available >= self.cache.available
+            and self._step - refusal.step < 16
+            and self.running.order[-1].rank <= sequence.request.priority
+        )
+
+    # --- blocks -----------------------------------------------------------------------------------------------------
+
+    def _open(self, sequence: Sequence) -> int:
+        request = sequence.request
+        return self.cache.open(sequence.number, sequence.tokens, salt=request.cache_salt, owner=request.number)
+
+    def _claim(self, sequence: Sequence) -> int:
+        """Device blocks that the sequence still takes until all its known tokens are computed."""
+        tail = self._width(sequence) - 1  # each further sample copies the last block or begins one
+        if sequence.state is RequestState.SWAPPED:
+            held = self.cache.counts(sequence.number)[0]
+            grown = max(0, blocks_for(len(sequence.tokens), self.cache.block_size) - held)
+            return self.cache.swap_in_cost(sequence.number) + grown + tail
+        return self.cache.cost(sequence.number, len(sequence.tokens)) + tail
+
+    def _grow(self, sequence: Sequence, length: int) -> bool:
+        """Slots for ``length`` tokens, if need be those of sequences whose turn is later; False if it must wait."""
+        while True:
+            try:
+                self.cache.grow(sequence.number, length)
+                return True
+            except OutOfBlocks:
+                victim = self._next_victim(sequence)
+                if victim is None:
+                    return False
+                self.preempt(victim)
+
+    def _next_victim(self, sequence: Sequence) -> Sequence | None:
+        for victim in reversed(self.running.order):
+            if victim is sequence:
+                return None
+            if not self._just_resumed(victim):
+                return victim
+        return None
+
+    def _just_resumed(self, sequence: Sequence) -> bool:
+        return 0 <= self._step - 1 <= sequence.resumed_step
+
+    def _swap_out(self, sequence: Sequence) -> bool:
+        if not self.prefers_swap(sequence):
+            return False
+        try:
+            self.cache.swap_out(sequence.number)
+        except OutOfBlocks:
+            return False
+        return True
+
+    def _give_up(self, sequence: Sequence) -> None:
+        self.cache.close(sequence.number)
+        sequence.computed = 0
+        sequence.state = RequestState.PREEMPTED
+
+    # --- the two lists ----------------------------------------------------------------------------------------------
+
+    def _width(self, sequence: Sequence) -> int:
+        """Places in the batch that the sequence takes, those of the samples to be forked from it included."""
+        return len(sequence.request.sequences) if sequence.awaits_fork else 1
+
+    def _queue(self, sequence: Sequence) -> None:
+        priority = sequence.request.priority
+        if priority not in self.waiting.classes and priority not in self.running.classes:
+            self._served[priority] = self._step
+        self.waiting.add(sequence)
+
+    def _enter(self, sequence: Sequence) -> None:
+        sequence.state = RequestState.RUNNING
+        self.running.add(sequence)
+        self._forks += self._width(sequence) - 1
+
+    def _leave(self, sequence: Sequence) -> None:
+        self.running.discard(sequence)
+        self._forks -= self._width(sequence) - 1
+
+
+class _Refusal(NamedTuple):
+    sequence: int
+    available: int  # blocks, then
+    running: int  # sequences, then
+    step: int
+
+
+class _Draft:
+    """A step plan in the making. Work can be taken back, and its tokens return to the budget."""
+
+    def __init__(self) -> None:
+        self.budget = 0  # tokens left
+        self.decodes: dict[int, Work] = {}  # single tokens, by sequence number
+        self.prefills: dict[int, Work] = {}
+        self.unfinished: list[Sequence] = []  # served, but with known tokens left
+        self.started: list[Sequence] = []
+        self.preempted: list[Sequence] = []
+        self.swapped_out: list[Sequence] = []
+        self.resumed: list[Sequence] = []
+
+    def add(self, work: Work) -> None:
+        (self.decodes if work.count == 1 else self.prefills)[work.sequence.number] = work
+        self.budget -= work.count
+
+    def drop(self, sequence: Sequence) -> None:
+        work = self.decodes.pop(sequence.number, None) or self.prefills.pop(sequence.number, None)
+        if work is not None:
+            self.budget += work.count
+
+    def plan(self) -> StepPlan:
+        return StepPlan(
+            [*self.decodes.values(), *self.prefills.values()],
+            self.started,
+            self.preempted,
+            self.swapped_out,
+            self.resumed,
+        )
