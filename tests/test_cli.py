@@ -1,0 +1,181 @@
+"""The command line without an engine: what it accepts, what it says, how it fails."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from pagedeck.cli import main
+from pagedeck.commands.doctor import examine
+from pagedeck.commands.settings import describe
+from pagedeck.commands.terminal import Progress, duration, size, table
+from pagedeck.commands.values import parse_value, plain
+from pagedeck.engine.config import EngineConfig
+from pagedeck.ipc.protocol import ReconfigureReport
+
+
+@pytest.fixture(autouse=True)
+def private_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PAGEDECK_RUNTIME", str(tmp_path / "run"))
+    monkeypatch.setenv("PAGEDECK_STATE", str(tmp_path / "state"))
+    monkeypatch.setenv("PAGEDECK_CACHE", str(tmp_path / "cache"))
+
+
+def pagedeck(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "pagedeck", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["stop"],
+        ["chat", "hello", "--name", "nobody"],
+        ["config", "get"],
+        ["config", "set", "block_size", "64"],
+        ["status", "--name", "nobody"],
+        ["serve", "--block-size", "33"],
+        ["serve", "--model", ""],
+        ["serve", "--name", "no/slash"],
+        ["serve", "--listen", "everywhere"],
+        ["chat", "hello", "--temperature", "-1"],
+        ["bench", "quick", "--requests", "0"],
+    ],
+    ids=" ".join,
+)
+def test_a_fault_is_one_sentence_and_no_traceback(arguments: list[str]) -> None:
+    answer = pagedeck(*arguments)
+    assert answer.returncode == 1
+    lines = answer.stderr.strip().splitlines()
+    assert len(lines) == 1 and lines[0].startswith("pagedeck: ") and lines[0].endswith(".")
+
+
+def test_a_refused_setting_names_field_value_and_choices(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["serve", "--block-size", "33"]) == 1
+    assert capsys.readouterr().err == "pagedeck: block_size is 33; accepted is one of 8, 16, 32, 64, 128, 256.\n"
+
+
+def test_a_wrong_command_line_is_exit_code_2(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as end:
+        main(["sevre"])
+    assert end.value.code == 2
+    assert "sevre" in capsys.readouterr().err
+
+
+def test_every_setting_is_an_option_with_its_meaning(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["serve", "--help"])
+    said = " ".join(capsys.readouterr().out.split())
+    for spec in dataclasses.fields(EngineConfig):
+        assert f"--{spec.name.replace('_', '-')} " in said
+        assert " ".join(spec.metadata["meaning"].split())[:30] in said
+
+
+def test_the_openmp_runtime_waits_passively(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OMP_WAIT_POLICY")
+    main(["status", "--json"])
+    assert os.environ["OMP_WAIT_POLICY"] == "PASSIVE"
+
+
+def test_status_without_engines(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["status"]) == 1
+    assert capsys.readouterr().err == "No engine runs; start one with `pagedeck serve`.\n"
+    assert main(["status", "--json"]) == 1
+    assert json.loads(capsys.readouterr().out) == []
+
+
+def test_a_reader_that_leaves_early_is_no_fault() -> None:
+    program = "import sys; from pagedeck.cli import main; sys.exit(main(['status', '--json']))"
+    reader, writer = os.pipe()
+    os.close(reader)
+    with subprocess.Popen([sys.executable, "-c", program], stdout=writer, stderr=subprocess.PIPE, text=True) as child:
+        os.close(writer)
+        assert child.stderr
+        assert child.stderr.read() == ""
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [("32", 32), ("0.5", 0.5), ("on", True), ("OFF", False), ("none", None), ("swap", "swap"), ("1e3", 1000.0)],
+)
+def test_values_are_read_as_a_person_writes_them(text: str, value: object) -> None:
+    parsed = parse_value(text)
+    assert parsed == value and type(parsed) is type(value)
+
+
+def test_values_are_written_as_they_are_read() -> None:
+    assert [plain(v) for v in (None, True, False, 65_536, 0.5, "swap")] == [
+        "none",
+        "on",
+        "off",
+        "65,536",
+        "0.5",
+        "swap",
+    ]
+
+
+def test_a_report_in_words() -> None:
+    report = ReconfigureReport(
+        dry_run=False, changes={"block_size": (32, 64)}, pause_ms=38.2, blocks_moved=212, bytes_copied=41 * 2**20
+    )
+    assert describe(report) == "block_size: 32 → 64\n212 blocks moved, 41 MiB copied; a pause of 38 ms."
+    report.dry_run, report.preempted, report.cached_dropped, report.notes = True, 2, 7, ["Two long prompts wait."]
+    assert describe(report).splitlines()[1:] == [
+        "212 blocks would be moved, 41 MiB copied; 7 cached blocks would be dropped; 2 sequences would be preempted; "
+        "a pause of an estimated 38 ms.",
+        "Two long prompts wait.",
+    ]
+
+
+def test_a_change_to_the_same_value_changes_nothing() -> None:
+    assert describe(ReconfigureReport(dry_run=False, changes={"block_size": (32, 32)})).startswith("Nothing changes")
+
+
+def test_progress_on_a_terminal_is_one_line_and_leaves_none() -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    stream = Terminal()
+    with Progress(stream) as progress:
+        progress("Loading", 0.25)
+        progress("Loading", 0.5)
+    assert "\n" not in stream.getvalue()
+    assert stream.getvalue().split("\r\x1b[K") == ["", "Loading (25%)", "Loading (50%)", ""]
+
+
+def test_progress_in_a_file_is_a_line_a_stage() -> None:
+    stream = io.StringIO()
+    with Progress(stream) as progress:
+        progress("Downloading: 1.0 of 92.9 MB", 0.01)
+        progress("Downloading: 2.0 of 92.9 MB", 0.02)
+        progress("Extracting", None)
+    assert stream.getvalue() == "Downloading: 1.0 of 92.9 MB\nExtracting\n"
+
+
+def test_quantities() -> None:
+    assert [size(n) for n in (0, 1023, 2048, 5 * 2**20, 3 * 2**30)] == ["0 B", "1023 B", "2 KiB", "5 MiB", "3.00 GiB"]
+    assert [duration(s) for s in (0.038, 1.5, 185, 7_260)] == ["38 ms", "1.50 s", "3 min 5 s", "2 h 1 min"]
+    assert table([["a", "bb"], ["ccc", "d"]]) == "a    bb\nccc  d"
+
+
+def test_doctor_looks_at_everything_and_says_what_to_do() -> None:
+    findings = {finding.subject: finding for finding in examine()}
+    for subject in ("Python", "Machine", "torch", "GPU", "triton", "Qt", "Fonts", "Default model", "Running engines"):
+        assert subject in findings
+    assert findings["torch"].fine
+    assert "downloads 93 MB" in findings["Default model"].text
+    assert all(finding.fine or finding.remedy for finding in findings.values())
+
+
+def test_doctor_for_programs(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("QT_QPA_PLATFORM", "no-such-platform")
+    assert main(["doctor", "--json"]) == 1
+    findings = {finding["subject"]: finding for finding in json.loads(capsys.readouterr().out)}
+    assert not findings["Qt"]["fine"] and findings["Qt"]["remedy"]
