@@ -30,6 +30,7 @@ from ..ipc.protocol import (
     EngineMessage,
     EngineStatus,
     Failed,
+    Finished,
     GetStatus,
     Hello,
     Ping,
@@ -140,7 +141,7 @@ class Switchboard(threading.Thread):
         self._awake = False
         self._closing = False
         self._peers: dict[str, _Peer] = {}
-        self._given_up: OrderedDict[str, Failed] = OrderedDict()  # clients that do not know yet, the latest few
+        self._given_up: OrderedDict[str, tuple[_Peer, Failed]] = OrderedDict()  # those that do not know it yet
         self._publishing = threading.Lock()
         self._subscribed: frozenset[bytes] = frozenset()
         #: Last sequence number of each topic.
@@ -247,9 +248,7 @@ class Switchboard(threading.Thread):
             self._peers.setdefault(client, _Peer(identity, message.client, now))
         peer = self._peers.get(client)
         if peer is None:
-            refusal = self._given_up.pop(client, None)
-            text = refusal.message if refusal else "Say hello first: this engine does not know the client (any more)."
-            self._reply(identity, Failed(id=message.id, code=refusal.code if refusal else "protocol", message=text))
+            self._refuse_stranger(identity, client, message.id, now)
             return
         peer.heard = now
         if isinstance(message, Hello):
@@ -260,6 +259,17 @@ class Switchboard(threading.Thread):
             self._deliver(client, StatusReply(id=message.id, status=self._status()))
         else:
             self._inbox.put(Received(client, message))
+
+    def _refuse_stranger(self, identity: bytes, client: str, id: str, now: float) -> None:
+        """One that never said hello; or one that was given up and is told so, which makes it a client again."""
+        if client not in self._given_up:
+            text = "Say hello first: this engine does not know the client."
+            self._reply(identity, Failed(id=id, code="protocol", message=text))
+            return
+        peer, notice = self._given_up.pop(client)
+        peer.heard = now
+        peer.hold(msgspec.structs.replace(notice, id=id))  # after how its requests ended
+        self._peers[client] = peer
 
     def _note_subscriptions(self) -> None:
         subscribed = set(self._subscribed)
@@ -286,6 +296,8 @@ class Switchboard(threading.Thread):
     def _deliver(self, client: str, message: EngineMessage) -> None:
         peer = self._peers.get(client)
         if peer is None:
+            if client in self._given_up and isinstance(message, Finished | Failed):
+                self._given_up[client][0].hold(message)  # so that none of its requests stays open for it
             return
         if peer.backlog:
             peer.hold(message)
@@ -316,8 +328,8 @@ class Switchboard(threading.Thread):
             silent = now - peer.heard
             if silent > GONE_AFTER_S:
                 text = f"The client was silent for {silent:.0f} s; its requests were cancelled."
-                self._give_up(client, Failed(code="protocol", message=text))
-            elif silent > 2 * HEARTBEAT_S and now - peer.probed > HEARTBEAT_S:
+                self._give_up(client, Failed(code="slow_client", message=text))
+            elif silent > 1.5 * HEARTBEAT_S and now - peer.probed > HEARTBEAT_S:
                 peer.probed = now
                 self._deliver(client, Pong(time=time.time()))
 
@@ -328,9 +340,9 @@ class Switchboard(threading.Thread):
 
     def _give_up(self, client: str, notice: Failed | None) -> None:
         """Forget a client. ``notice`` is what it hears should it speak again."""
-        del self._peers[client]
+        peer = self._peers.pop(client)
         if notice is not None:
-            self._given_up[client] = notice
+            self._given_up[client] = (_Peer(peer.identity, peer.name, peer.heard), notice)
             while len(self._given_up) > 1000:
                 self._given_up.popitem(last=False)
         self._inbox.put(ClientGone(client, notice.message if notice else "The client closed its connection."))

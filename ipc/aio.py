@@ -43,7 +43,6 @@ from .protocol import (
     Hello,
     Message,
     Ping,
-    Pong,
     Reconfigure,
     Reconfigured,
     ReconfigureReport,
@@ -343,20 +342,14 @@ class AsyncClient:
                 message = protocol.decode_engine(frame)
             except msgspec.DecodeError as error:
                 message = Failed(id=protocol.decode_id(frame), code="protocol", message=f"Not understood: {error}.")
-            await self._dispatch(message)
+            self._dispatch(message)
 
-    async def _dispatch(self, message: EngineMessage) -> None:
-        if message.id == "ping":
-            if isinstance(message, Failed):  # the engine took this client for gone and cancelled what ran for it
-                for stream in self._streams.values():
-                    stream._take(EngineError.of(message))
-                self._streams.clear()
-                await self._send(Hello(id="ping", client=self._name))
-        elif message.id in self._streams:
+    def _dispatch(self, message: EngineMessage) -> None:
+        if message.id in self._streams:
             ended = isinstance(message, Finished | Failed)
             stream = self._streams.pop(message.id) if ended else self._streams[message.id]
             stream._take(message)
-        elif message.id in self._waits and not isinstance(message, Pong):
+        elif message.id in self._waits:
             self._waits.pop(message.id)(message)
 
     async def _beat(self) -> None:

@@ -54,7 +54,6 @@ from .protocol import (
     Hello,
     Message,
     Ping,
-    Pong,
     Reconfigure,
     Reconfigured,
     ReconfigureReport,
@@ -542,27 +541,15 @@ class Client:
                 message = protocol.decode_engine(frame)
             except msgspec.DecodeError as error:
                 message = Failed(id=protocol.decode_id(frame), code="protocol", message=f"Not understood: {error}.")
-            self._dispatch(message, control)
+            self._dispatch(message)
 
-    def _dispatch(self, message: EngineMessage, control: zmq.Socket[bytes]) -> None:
-        if message.id == "ping":
-            if isinstance(message, Failed):
-                self._forgotten(message, control)
-            return
+    def _dispatch(self, message: EngineMessage) -> None:
         with self._lock:
             wait = self._waits.get(message.id)
             if wait is not None and (not wait.stream or isinstance(message, Finished | Failed)):
                 del self._waits[message.id]
-        if wait is not None and not isinstance(message, Pong):
+        if wait is not None:
             wait.receive(message)
-
-    def _forgotten(self, refusal: Failed, control: zmq.Socket[bytes]) -> None:
-        """The engine took this client for gone: what ran for it was cancelled. Introduce it again."""
-        with self._lock:
-            waits = [self._waits.pop(id) for id, wait in list(self._waits.items()) if wait.stream]
-        for wait in waits:
-            wait.receive(EngineError.of(refusal))
-        control.send(protocol.encode(Hello(id="ping", client=self._name)))
 
     def _end(self, error: EngineError) -> None:
         with self._lock:

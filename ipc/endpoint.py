@@ -17,6 +17,7 @@ import tempfile
 import uuid
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import zmq
@@ -326,7 +327,7 @@ def bind(context: zmq.Context[zmq.Socket[bytes]], *, name: str, listen: str | No
     return endpoint
 
 
-def set_defaults(socket: zmq.Socket[bytes]) -> None:
+def set_defaults(socket: zmq.Socket[Any]) -> None:
     """What ZeroMQ leaves open by default: endless lingering, endless messages, no heartbeats, IPv4 only."""
     socket.set(zmq.LINGER, 0)
     socket.set(zmq.MAXMSGSIZE, MAX_MESSAGE_BYTES)
@@ -335,7 +336,7 @@ def set_defaults(socket: zmq.Socket[bytes]) -> None:
     socket.set(zmq.IPV6, 1)
 
 
-def connect(socket: zmq.Socket[bytes], address: str, server_key: str) -> None:
+def connect(socket: zmq.Socket[Any], address: str, server_key: str) -> None:
     """Connect a client's socket, with a key pair of its own where the engine has a key."""
     set_defaults(socket)
     if server_key:

@@ -40,8 +40,12 @@ class Hello(Message):
 
 
 class Ping(Message):
-    """Keeps the client alive in the engine's eyes. Answered by :class:`Pong`, or by :class:`Failed` when the engine
-    does not know the client: it never said hello, or was silent for ``GONE_AFTER_S`` and its requests are cancelled."""
+    """Keeps the client alive in the engine's eyes. Answered by :class:`Pong`.
+
+    A client that was silent for ``GONE_AFTER_S``, or too slow, is given up and its requests are cancelled. Should it
+    speak again, it hears how its requests ended, its message is answered by :class:`Failed` (``slow_client``), and it
+    counts as a client again.
+    """
 
 
 class ChatMessage(msgspec.Struct, omit_defaults=True):
