@@ -17,8 +17,10 @@ from pathlib import Path
 import msgspec
 import zmq
 from PySide6.QtCore import QObject, Qt, QTimer, Signal
+from zmq.utils.monitor import parse_monitor_message
 
 from ..ipc import endpoint
+from ..ipc.client import Watch, open_control
 from ..ipc.endpoint import Connection
 from ..ipc.protocol import (
     HEARTBEAT_S,
@@ -78,6 +80,7 @@ class _Wire:
 
     def __init__(self, connection: Connection, arrived: Callable[[], None]) -> None:
         self.heard = time.monotonic()
+        self.refused = ""  # why the engine's side does not take this connection's key
         self.inbox: deque[EngineMessage | tuple[bytes, int, TelemetryMessage]] = deque()
         self._connection = connection
         self._arrived = arrived
@@ -96,8 +99,7 @@ class _Wire:
     def close(self) -> None:
         self._outgoing.send(b"")
         self._thread.join()
-        self._outgoing.close()
-        self._context.term()
+        self._context.destroy(linger=0)
 
     def _pair(self) -> zmq.Socket[bytes]:
         socket = self._context.socket(zmq.PAIR)
@@ -107,17 +109,16 @@ class _Wire:
         return socket
 
     def _run(self) -> None:
-        control = self._context.socket(zmq.DEALER)
-        control.set(zmq.SNDHWM, 0)
         telemetry = self._context.socket(zmq.SUB)
         for topic in TOPICS:
             telemetry.subscribe(topic)
+        endpoint.connect(telemetry, self._connection.telemetry, self._connection.server_key)
+        control, monitor = open_control(self._context, self._connection)
+        watch = Watch(self._connection)
+        poller = zmq.Poller()
+        for socket in (control, monitor, telemetry, self._incoming):
+            poller.register(socket, zmq.POLLIN)
         try:
-            endpoint.connect(telemetry, self._connection.telemetry, self._connection.server_key)
-            endpoint.connect(control, self._connection.control, self._connection.server_key)
-            poller = zmq.Poller()
-            for socket in (control, telemetry, self._incoming):
-                poller.register(socket, zmq.POLLIN)
             while True:
                 ready = dict(poller.poll())
                 if self._incoming in ready:
@@ -129,8 +130,14 @@ class _Wire:
                     self._receive_control(control)
                 if telemetry in ready:
                     self._receive_telemetry(telemetry)
+                if monitor in ready:
+                    watch.monitored(parse_monitor_message(monitor.recv_multipart()))
+                    gone = watch.verdict(time.monotonic())
+                    if gone is not None and gone.code == "key":
+                        self.refused = gone.message
         finally:
-            for socket in (control, telemetry, self._incoming):
+            control.disable_monitor()
+            for socket in (control, monitor, telemetry, self._incoming):
                 socket.close(linger=0)
 
     def _receive_control(self, control: zmq.Socket[bytes]) -> None:
@@ -181,7 +188,6 @@ class EngineLink(QObject):
         self._replies: dict[str, Reply] = {}
         self._streams: dict[str, Callable[[StreamMessage], None]] = {}
         self._changed: set[str] = set()
-        self._snapshot_asked = False
         self._stop_asked = False
         self._beat = 0.0
         self._frame = QTimer(self, interval=FRAME_MS, singleShot=True)
@@ -333,15 +339,15 @@ class EngineLink(QObject):
             self._changed.add("settings")
 
     def _ask_snapshot(self) -> None:
-        if self.view.needs_snapshot and not self._snapshot_asked and self.view.connection in _SERVING:
-            self._snapshot_asked = True
+        if self.view.connection in _SERVING and self.view.feed.wants_snapshot():
             self.request(GetSnapshot(), self._snapshot)
 
     def _snapshot(self, reply: EngineMessage) -> None:
-        self._snapshot_asked = False
         if isinstance(reply, SnapshotReply):
             self.view.apply_snapshot(reply)
             self._changed |= {"blocks", "requests"}
+        else:
+            self.view.feed.snapshot_failed()
 
     # --- health ---------------------------------------------------------------------------------------------------
 
@@ -354,7 +360,10 @@ class EngineLink(QObject):
             return
         now = time.monotonic()
         silent = now - wire.heard
-        if silent > PROCESS_CHECK_S and connection.local and not connection.process_alive():
+        if wire.refused:
+            self._hang_up(wire.refused)
+            self._set(ConnectionState.DISCONNECTED, wire.refused)
+        elif silent > PROCESS_CHECK_S and connection.local and not connection.process_alive():
             self._ended()
         elif silent > NOT_ANSWERING_S:
             self._set(ConnectionState.NOT_ANSWERING)
@@ -368,10 +377,18 @@ class EngineLink(QObject):
 
     def _heartbeat(self) -> None:
         if self.view.connection == ConnectionState.READY:
-            self.request(Ping(), lambda _reply: None)
+            self.request(Ping(), self._ponged)
         else:
             self.request(GetStatus(), self._statused)
         self._ask_snapshot()
+
+    def _ponged(self, reply: EngineMessage) -> None:
+        """The engine forgets a client that was silent for long (a laptop asleep) and cancels its requests."""
+        if isinstance(reply, Failed) and reply.code != "gone":
+            streams, self._streams = self._streams, {}
+            for id, on_message in streams.items():
+                on_message(Failed(id=id, code=reply.code, message=reply.message))
+            self.request(Hello(client="app"), self._welcomed)
 
     def _ended(self) -> None:
         """The process is gone: as somebody wished, or not."""
@@ -400,7 +417,6 @@ class EngineLink(QObject):
         if self._wire is not None:
             self._wire.close()
             self._wire = None
-        self._snapshot_asked = False
         replies, self._replies = self._replies, {}
         streams, self._streams = self._streams, {}
         for id, on_message in (*streams.items(), *replies.items()):

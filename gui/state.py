@@ -13,8 +13,8 @@ from enum import StrEnum
 import numpy as np
 
 from ..ipc.protocol import EngineStatus, SettingInfo, SnapshotReply
+from ..ipc.subscriber import BlocksFeed, Sequences
 from ..ipc.telemetry import (
-    TOPIC_BLOCKS,
     BlocksUpdate,
     Event,
     Percentiles,
@@ -32,7 +32,6 @@ STEPS_KEPT = 10_000
 LATENCY_KEPT = 7_200  # two hours at 1 Hz
 EVENTS_KEPT = 5_000
 ENDED_KEPT = 1_000
-UPDATES_HELD = 600  # block updates held back while a snapshot is awaited: 20 s at the highest rate
 CHANGES_KEPT = 64
 
 #: Order of the class axis of ``StepHistory.class_tokens``.
@@ -241,8 +240,8 @@ class LatencyHistory(History):
 class EngineView:
     """Everything the app knows of one engine.
 
-    Blocks follow the telemetry protocol: on a gap, another epoch or an unknown shape, ``needs_snapshot`` turns true
-    and block updates are held back until :meth:`apply_snapshot`, which applies those that it does not include.
+    ``feed`` keeps block updates in order and says when a snapshot is wanted; the link asks for it and hands it to
+    :meth:`apply_snapshot`.
     """
 
     def __init__(self) -> None:
@@ -257,16 +256,15 @@ class EngineView:
         self.step = 0
         self.device = TierView()
         self.host = TierView()
+        self.known = False  # whether the blocks are known at all
         self.steps = StepHistory()
         self.latency = LatencyHistory()
         self.requests: dict[int, RequestRow] = {}
         self.events: deque[Event] = deque(maxlen=EVENTS_KEPT)
-        self.needs_snapshot = True
-        self.resyncs = 0  # snapshots asked for because something was lost
+        self.feed = BlocksFeed()
+        self._sequences = Sequences()
         self._classes: dict[int, str] = {}
         self._ended: deque[int] = deque()
-        self._sequences: dict[bytes, int] = {}
-        self._held: deque[tuple[int, BlocksUpdate]] = deque(maxlen=UPDATES_HELD)
 
     def tier(self, name: str) -> TierView:
         return self.host if name == "host" else self.device
@@ -292,33 +290,31 @@ class EngineView:
         self.settings = []
         for tier in (self.device, self.host):
             tier.replace(TierBlocks(0, tier.block_size, tier.block_bytes))
+        self.known = False
         self.steps.clear()
         self.latency.clear()
-        self.requests.clear()
-        self._classes.clear()
-        self._ended.clear()
-        self._sequences.clear()
-        self._held.clear()
-        self.needs_snapshot = True
+        self._forget_requests()
+        self._sequences = Sequences()
+        self._resync()
 
     def apply(self, topic: bytes, sequence: int, message: TelemetryMessage) -> None:
         """Take one telemetry message. Messages of another epoch than :meth:`begin`'s are ignored."""
         if message.epoch != self.epoch:
             return
-        last = self._sequences.get(topic)
-        if last is not None and sequence <= last:  # a snapshot included it
-            return
-        lost = last is not None and sequence != last + 1
+        lost = self._sequences.take(topic, sequence, message)
         if isinstance(message, BlocksUpdate):
-            self._apply_blocks(sequence, message, lost)
-            return
-        self._sequences[topic] = sequence
-        if isinstance(message, Steps):
+            for update in self.feed.take(sequence, message):
+                self._take_blocks(update, whole=update.full)
+        elif isinstance(message, Steps):
             for record in message.steps:
                 self.steps.add(record, self._classes)
                 self.step = max(self.step, record.step)
         elif isinstance(message, Stats):
-            self._apply_stats(message)
+            self.feed.stats(message)
+            self.stats = message
+            self.latency.add(message)
+            for row in message.requests:
+                self._put(row)
         else:
             if lost:  # a request may have ended unheard
                 self._resync()
@@ -327,21 +323,14 @@ class EngineView:
             self.events.append(message)
 
     def apply_snapshot(self, reply: SnapshotReply) -> None:
-        """Take a snapshot, then the held updates that it does not include."""
-        if reply.epoch != self.epoch or reply.blocks is None:
+        """Take a snapshot, and the held updates that it does not include."""
+        if reply.epoch != self.epoch:
             return
-        sequence = reply.sequences.get(TOPIC_BLOCKS.decode(), 0)
-        held, self._held = self._held, deque(maxlen=UPDATES_HELD)
-        self.needs_snapshot = False
-        self._replace(sequence, reply.blocks)
-        self.requests.clear()
-        self._classes.clear()
-        self._ended.clear()
+        for update in self.feed.snapshot(reply):
+            self._take_blocks(update, whole=update.full or update is reply.blocks)
+        self._forget_requests()
         for row in reply.requests:
             self._put(row)
-        for number, update in held:
-            if number > sequence:
-                self._apply_blocks(number, update, number != self._sequences[TOPIC_BLOCKS] + 1)
 
     def live(self) -> list[RequestRow]:
         return [row for row in self.requests.values() if row.state not in _ENDED]
@@ -350,41 +339,21 @@ class EngineView:
         """The class of a request, ``normal`` where it is not known."""
         return self._classes.get(number, "normal")
 
-    def _apply_blocks(self, sequence: int, update: BlocksUpdate, lost: bool) -> None:
-        if update.full:
-            self._held.clear()
-            self._replace(sequence, update)
-            self.needs_snapshot = False
-        elif self.needs_snapshot:
-            self._held.append((sequence, update))
-        elif lost or not (self.device.fits(update.device) and self.host.fits(update.host)):
-            self._resync()
-            self._held.append((sequence, update))
-        else:
+    def _take_blocks(self, update: BlocksUpdate, *, whole: bool) -> None:
+        self.step = max(self.step, update.step)
+        if whole:
+            self.device.replace(update.device)
+            self.host.replace(update.host)
+            self.known = True
+        elif self.device.fits(update.device) and self.host.fits(update.host):
             self.device.update(update.device)
             self.host.update(update.host)
-            self.step = max(self.step, update.step)
-            self._sequences[TOPIC_BLOCKS] = sequence
-
-    def _replace(self, sequence: int, update: BlocksUpdate) -> None:
-        self.device.replace(update.device)
-        self.host.replace(update.host)
-        self.step = max(self.step, update.step)
-        self._sequences[TOPIC_BLOCKS] = sequence
+        else:
+            self._resync()
 
     def _resync(self) -> None:
-        if not self.needs_snapshot:
-            self.resyncs += 1
-            self.needs_snapshot = True
-
-    def _apply_stats(self, stats: Stats) -> None:
-        self.stats = stats
-        self.latency.add(stats)
-        for row in stats.requests:
-            self._put(row)
-        sent = stats.sequences.get(TOPIC_BLOCKS.decode(), 0)
-        if not self.needs_snapshot and sent > self._sequences.get(TOPIC_BLOCKS, 0):
-            self._resync()  # the newest updates were lost, with nothing after them to show it
+        self.feed = BlocksFeed()
+        self.feed.epoch = self.epoch
 
     def _put(self, row: RequestRow) -> None:
         known = self.requests.get(row.number)
@@ -396,3 +365,8 @@ class EngineView:
             oldest = self._ended.popleft()
             del self.requests[oldest]
             del self._classes[oldest]
+
+    def _forget_requests(self) -> None:
+        self.requests.clear()
+        self._classes.clear()
+        self._ended.clear()
