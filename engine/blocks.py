@@ -1,0 +1,217 @@
+"""BlockPool: one tier's blocks. Who holds each, what is known of its content, and which to give up first."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+
+import numpy as np
+
+from ..ipc.vocabulary import BlockState
+from .free_runs import FreeRuns
+from .prefix import PrefixIndex
+
+
+class BlockPool:
+    """Allocation, reference counts and eviction of ``num_blocks`` blocks of ``block_size`` slots.
+
+    Every block is free; or held by ``ref`` sequences; or cached: held by none, its content known to the prefix index
+    and kept until the block is needed. Cached blocks are given up in the order in which they were released, so who
+    releases a sequence's last block first has leaves evicted before the blocks that lead to them.
+
+    No method costs more than what it changes; none depends on ``num_blocks``. The arrays (one entry a block) are for
+    reading: ``state`` u1 (:class:`BlockState`), ``ref`` i4, ``fill`` i4 (tokens held), ``owner`` u4 (number of the
+    first request that holds it, 0 is none), ``last_used`` u4 (step); ``tokens`` i4 has one entry a slot.
+
+    ``evicting`` is called with a cached block just before its content is given up.
+    """
+
+    def __init__(
+        self, num_blocks: int, block_size: int, *, host: bool = False, evicting: Callable[[int], None] | None = None
+    ) -> None:
+        self.num_blocks = num_blocks
+        self.block_size = block_size
+        self.step = 0
+        self.state = np.zeros(num_blocks, np.uint8)
+        self.ref = np.zeros(num_blocks, np.int32)
+        self.fill = np.zeros(num_blocks, np.int32)
+        self.owner = np.zeros(num_blocks, np.uint32)
+        self.last_used = np.zeros(num_blocks, np.uint32)
+        self.tokens = np.zeros(num_blocks * block_size, np.int32)
+        self.index = PrefixIndex()
+        self.reserved_count = 0
+        self.used_count = 0
+        self.tokens_held = 0  # in used blocks
+        self.references = 0  # entries of all block tables: used_count + reserved_count if nothing were shared
+        self._one_holder = BlockState.SWAPPED if host else BlockState.ACTIVE
+        self._many_holders = BlockState.SWAPPED if host else BlockState.SHARED
+        self._evicting = evicting
+        self._free = FreeRuns(num_blocks)
+        self._cached: OrderedDict[int, None] = OrderedDict()  # the first is the next to be given up
+        self._holder = np.zeros(num_blocks, np.int64)  # the first sequence that holds the block
+        self._holders: dict[int, dict[int, int]] = {}  # of shared blocks: sequence -> owner, oldest first
+        self._changed: list[int] = []
+        self._is_changed = bytearray(num_blocks)
+
+    # --- counts ----------------------------------------------------------------------------------------------------
+
+    @property
+    def free_count(self) -> int:
+        return self._free.count
+
+    @property
+    def cached_count(self) -> int:
+        return len(self._cached)
+
+    @property
+    def available(self) -> int:
+        """Blocks that :meth:`take` can give: free ones and cached ones."""
+        return self._free.count + len(self._cached)
+
+    @property
+    def saved_count(self) -> int:
+        """Blocks that would be in use besides those that are, if nothing were shared."""
+        return self.references - self.used_count - self.reserved_count
+
+    def take_changed(self) -> np.ndarray:
+        """Ids (u4) of the blocks that changed since the last call, in no particular order."""
+        changed = np.array(self._changed, np.uint32)
+        for block in self._changed:
+            self._is_changed[block] = 0
+        self._changed.clear()
+        return changed
+
+    def cached(self) -> list[int]:
+        """Cached blocks, the next to be given up first."""
+        return list(self._cached)
+
+    def holders(self, block: int) -> list[int]:
+        """The sequences that hold ``block``, the first to come first."""
+        if not self.ref[block]:
+            return []
+        return list(self._holders.get(block, (int(self._holder[block]),)))
+
+    # --- holding and letting go ------------------------------------------------------------------------------------
+
+    def take(self, count: int, seq: int, owner: int, after: int = -1) -> list[int]:
+        """``count`` blocks for sequence ``seq``, neighbours of block ``after`` where free; evicts cached blocks if
+        it must. ``count`` must not exceed :attr:`available`."""
+        while self._free.count < count:
+            self.evict()
+        blocks: list[int] = []
+        for start, length in self._free.take(count, after):
+            run = slice(start, start + length)
+            self.state[run] = BlockState.RESERVED
+            self.ref[run] = 1
+            self.owner[run] = owner
+            self.last_used[run] = self.step
+            self._holder[run] = seq
+            blocks.extend(range(start, start + length))
+        self.reserved_count += count
+        self.references += count
+        self._mark(blocks)
+        return blocks
+
+    def share(self, block: int, seq: int, owner: int) -> None:
+        """``seq`` holds ``block`` too; it is cached or held by others."""
+        ref = int(self.ref[block]) + 1
+        self.ref[block] = ref
+        self.references += 1
+        self.last_used[block] = self.step
+        if ref == 1:
+            del self._cached[block]
+            self._holder[block] = seq
+            self.owner[block] = owner
+            self.used_count += 1
+            self.tokens_held += int(self.fill[block])
+        else:
+            if ref == 2:
+                self._holders[block] = {int(self._holder[block]): int(self.owner[block])}
+            self._holders[block][seq] = owner
+        self.state[block] = self._one_holder if ref == 1 else self._many_holders
+        self._mark((block,))
+
+    def release(self, block: int, seq: int) -> None:
+        """``seq`` lets go of ``block``. Held by none, it stays cached if the prefix index knows it by its hash, and
+        is free otherwise."""
+        ref = int(self.ref[block]) - 1
+        self.ref[block] = ref
+        self.references -= 1
+        if ref:
+            self._let_go_shared(block, seq, ref)
+        else:
+            self._let_go_last(block)
+        self._mark((block,))
+
+    def _let_go_shared(self, block: int, seq: int, ref: int) -> None:
+        holders = self._holders[block]
+        del holders[seq]
+        self._holder[block], self.owner[block] = next(iter(holders.items()))
+        if ref == 1:
+            del self._holders[block]
+            self.state[block] = self._one_holder
+
+    def _let_go_last(self, block: int) -> None:
+        self.owner[block] = 0
+        fill = int(self.fill[block])
+        if fill:
+            self.used_count -= 1
+            self.tokens_held -= fill
+        else:
+            self.reserved_count -= 1
+        entry = self.index.entry(block)
+        if entry is not None and isinstance(entry.key, bytes):
+            self._cached[block] = None
+            self.state[block] = BlockState.CACHED
+            self.last_used[block] = self.step
+        else:
+            self._discard(block)
+
+    def evict(self) -> None:
+        """Give up the cached block that was released longest ago."""
+        block = next(iter(self._cached))
+        if self._evicting is not None:
+            self._evicting(block)
+        self.drop(block)
+
+    def drop(self, block: int) -> None:
+        """A cached block becomes free."""
+        del self._cached[block]
+        self._discard(block)
+        self._mark((block,))
+
+    def touch(self, block: int) -> None:
+        """A cached block becomes the last to be given up."""
+        self._cached.move_to_end(block)
+        self.last_used[block] = self.step
+        self._mark((block,))
+
+    def _discard(self, block: int) -> None:
+        self.index.remove(block)
+        self.fill[block] = 0
+        self.state[block] = BlockState.FREE
+        self._free.give(block)
+
+    # --- content ---------------------------------------------------------------------------------------------------
+
+    def set_fill(self, block: int, fill: int) -> None:
+        """``block``, which is held, now has ``fill`` tokens, more than none."""
+        before = int(self.fill[block])
+        if not before:
+            self.reserved_count -= 1
+            self.used_count += 1
+            self.state[block] = self._one_holder if self.ref[block] == 1 else self._many_holders
+        self.fill[block] = fill
+        self.tokens_held += fill - before
+        self.last_used[block] = self.step
+        self._mark((block,))
+
+    def contents(self, block: int) -> np.ndarray:
+        """The token ids (int32) of ``block``'s slots; those from its fill on mean nothing. A view."""
+        return self.tokens[block * self.block_size : (block + 1) * self.block_size]
+
+    def _mark(self, blocks: tuple[int, ...] | list[int]) -> None:
+        for block in blocks:
+            if not self._is_changed[block]:
+                self._is_changed[block] = 1
+                self._changed.append(block)

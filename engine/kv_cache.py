@@ -1,0 +1,500 @@
+"""KVCache: which sequence's tokens stand in which blocks, over the device tier and the host tier.
+
+Bookkeeping only; no tensor is touched here. Copies that must happen are written to a journal, in order, and whoever
+owns the tensors carries them out in that order before the next forward. The order is all it takes to make reuse safe:
+a block is entered as a source before it is freed, and as a target only after it was taken, so whatever overwrites it
+stands behind whatever reads it.
+
+Four rules hold after every call (``check`` tests them, and more):
+
+- a sequence's full blocks are, with prefix caching on, the very ones that the prefix index of their tier names. So no
+  content is held twice, and a block in use has all its predecessors in use;
+- on the device a cached block's predecessor is on the device, held or released later: leaves are evicted first;
+- in the host tier it is in either tier, and unless it is on the device, released later;
+- a block that more than one sequence holds, or that the index knows by its hash, is never written.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import NamedTuple
+
+import numpy as np
+
+from .blocks import BlockPool
+from .prefix import Entry, chain_digest, root_digest
+
+
+class TransferKind(Enum):
+    COPY = "copy"  # device block to device block
+    SWAP_OUT = "swap_out"  # device block to host block
+    SWAP_IN = "swap_in"  # host block to device block
+
+
+class Transfer(NamedTuple):
+    kind: TransferKind
+    source: int  # block ids
+    target: int
+
+
+class OutOfBlocks(Exception):
+    """A tier has too few blocks for what was asked; everything is as it was before."""
+
+    def __init__(self, tier: str, needed: int, available: int) -> None:
+        super().__init__(f"{needed:,} blocks of the {tier} tier are needed and {available:,} are available")
+        self.tier = tier
+        self.needed = needed
+        self.available = available
+
+
+@dataclass(frozen=True, slots=True)
+class BlockFacts:
+    """All that is known of one block."""
+
+    state: int
+    ref: int
+    fill: int
+    owners: list[tuple[int, int]]  # sequence, position in its block table
+    token_ids: list[int]
+    digest: str  # chained hash in hex; empty for a block that the prefix index does not know
+    last_used: int
+
+
+@dataclass(slots=True, eq=False)
+class BlockTable:
+    """One sequence's blocks, in order.
+
+    ``held`` tokens are in the blocks. ``computed`` is one less than that where the whole prompt was found in the
+    cache: its last token still has to run for its logits, but not to be stored.
+    """
+
+    seq: int
+    owner: int
+    root: bytes
+    digest: bytes | None  # of the first `hashed` blocks; none: the rest of the sequence cannot be hashed
+    hashed: int = 0
+    held: int = 0
+    computed: int = 0
+    on_host: bool = False
+    count: int = 0
+    _ids: np.ndarray = field(default_factory=lambda: np.empty(8, np.int32))
+
+    @property
+    def blocks(self) -> np.ndarray:
+        """Block ids (int32); a view that the next change makes stale."""
+        return self._ids[: self.count]
+
+    def extend(self, blocks: list[int]) -> None:
+        end = self.count + len(blocks)
+        if end > len(self._ids):
+            self._ids = np.concatenate([self.blocks, np.empty(max(end, 2 * self.count) - self.count, np.int32)])
+        self._ids[self.count : end] = blocks
+        self.count = end
+
+    def replace(self, blocks: list[int]) -> None:
+        self._ids = np.array(blocks, np.int32)
+        self.count = len(blocks)
+
+
+class _Found(NamedTuple):
+    """A prefix in the cache: blocks on the device, then blocks in the host tier, and their entries."""
+
+    device: list[int]
+    host: list[int]
+    entries: list[Entry]
+
+
+class KVCache:
+    """Block tables over a device pool and a host pool of blocks of ``block_size`` tokens.
+
+    Sequences are named by integers. Arrays returned by :meth:`table` are views: read them before the next change.
+    """
+
+    def __init__(
+        self, num_blocks: int, block_size: int, num_host_blocks: int = 0, *, prefix_caching: bool = True
+    ) -> None:
+        self.num_slots = num_blocks * block_size
+        self.num_host_slots = num_host_blocks * block_size
+        self.block_size = block_size
+        self.device = BlockPool(num_blocks, block_size, evicting=self._offload)
+        self.host = BlockPool(num_host_blocks, block_size, host=True)
+        self.journal: list[Transfer] = []
+        self.tables: dict[int, BlockTable] = {}
+        self._prefix_caching = prefix_caching
+        self._names = 0  # integer keys given so far
+
+    # --- settings and counts ---------------------------------------------------------------------------------------
+
+    @property
+    def step(self) -> int:
+        return self.device.step
+
+    @step.setter
+    def step(self, step: int) -> None:
+        self.device.step = self.host.step = step
+
+    @property
+    def available(self) -> int:
+        """Device blocks that are free or can be evicted."""
+        return self.device.available
+
+    @property
+    def prefix_caching(self) -> bool:
+        return self._prefix_caching
+
+    @prefix_caching.setter
+    def prefix_caching(self, on: bool) -> None:
+        """Switching it off drops what is cached; switching it on makes what is held findable."""
+        if on == self._prefix_caching:
+            return
+        self._prefix_caching = on
+        if not on:
+            for pool in (self.device, self.host):
+                for block in pool.cached():
+                    pool.drop(block)
+                for block in [b for b, entry in pool.index.entries().items() if isinstance(entry.key, bytes)]:
+                    pool.index.remove(block)
+        for table in self.tables.values():
+            table.hashed, table.digest = 0, table.root if on else None
+            self._register(table)
+
+    # --- a sequence's life -----------------------------------------------------------------------------------------
+
+    def match(self, tokens: list[int], *, salt: str = "") -> int:
+        """How many tokens :meth:`open` would find computed."""
+        found = self._find(tokens, root_digest(salt))
+        return self._computed(len(found.entries), len(tokens))
+
+    def open(self, seq: int, tokens: list[int], *, salt: str = "", owner: int = 0) -> int:
+        """Begin a block table for ``seq`` with the longest prefix of ``tokens`` that the cache holds.
+
+        Blocks on the device are shared; after them, blocks of the host tier are swapped in as far as there is room.
+        Returns how many tokens are thus computed, at most all but the last.
+        """
+        assert seq not in self.tables, f"sequence {seq} is open already"
+        root = root_digest(salt)
+        table = BlockTable(seq, owner, root, root if self._prefix_caching else None)
+        found = self._find(tokens, root)
+        for block in found.device:
+            self.device.share(block, seq, owner)
+        table.extend(found.device)
+        for block in found.host:  # held until read, so that making room cannot evict it
+            self.host.share(block, seq, owner)
+        self._bring_in(table, found.host, found.entries[len(found.device) :])
+        for block in reversed(found.host):
+            self.host.release(block, seq)
+        if found.entries:
+            table.digest, table.hashed = _digest(found.entries[-1]), len(found.entries)
+        table.held = len(found.entries) * self.block_size
+        table.computed = self._computed(len(found.entries), len(tokens))
+        self.tables[seq] = table
+        return table.computed
+
+    def cost(self, seq: int, length: int) -> int:
+        """Device blocks that :meth:`grow` would take now: new ones, and one for a copy of a shared tail."""
+        table = self.tables[seq]
+        return self._fresh(table, length) + self._must_copy(table, length)
+
+    def grow(self, seq: int, length: int) -> None:
+        """Make room for ``length`` tokens. Slots of positions from what is held up to ``length`` exist then, and no
+        other sequence sees them.
+
+        Raises:
+            OutOfBlocks: fewer blocks are available than :meth:`cost` says; nothing has changed.
+        """
+        table = self.tables[seq]
+        assert not table.on_host, f"sequence {seq} is swapped out"
+        fresh, copy = self._fresh(table, length), self._must_copy(table, length)
+        if fresh + copy > self.device.available:
+            raise OutOfBlocks("device", fresh + copy, self.device.available)
+        if length > table.held and table.held % self.block_size:
+            tail = table.held // self.block_size
+            if copy:
+                self._copy_on_write(table, tail)
+            else:
+                self.device.index.remove(int(table.blocks[tail]))  # what a host block holds too is about to change
+        if fresh:
+            table.extend(self.device.take(fresh, seq, table.owner, self._last(table)))
+
+    def commit(self, seq: int, tokens: list[int], computed: int) -> None:
+        """``tokens[:computed]`` are in the cache now. Blocks that became full can be found by others from here on;
+        one whose content the cache already holds is given back for the one that holds it, which changes the table."""
+        table = self.tables[seq]
+        table.computed = computed
+        if computed <= table.held:
+            return
+        size, pool = self.block_size, self.device
+        position = table.held
+        table.held = computed
+        while position < computed:
+            block, offset = int(table.blocks[position // size]), position % size
+            count = min(size - offset, computed - position)
+            first = block * size + offset
+            pool.tokens[first : first + count] = tokens[position : position + count]
+            pool.set_fill(block, offset + count)
+            position += count
+        self._register(table)
+
+    def fork(self, parent: int, child: int, *, owner: int = 0) -> None:
+        """``child`` begins with all that ``parent`` holds, in the same blocks."""
+        assert child not in self.tables, f"sequence {child} is open already"
+        source = self.tables[parent]
+        table = BlockTable(child, owner, source.root, source.digest, source.hashed, source.held, source.computed)
+        table.on_host = source.on_host
+        pool = self.host if source.on_host else self.device
+        blocks = source.blocks[: self._blocks_for(source.held)].tolist()
+        for block in blocks:
+            pool.share(block, child, owner)
+        table.extend(blocks)
+        self.tables[child] = table
+
+    def close(self, seq: int) -> None:
+        """Give all blocks back. Those that others may want again stay cached."""
+        table = self.tables.pop(seq)
+        self._release(self.host if table.on_host else self.device, table)
+
+    # --- swapping --------------------------------------------------------------------------------------------------
+
+    def swap_out(self, seq: int) -> None:
+        """Move a sequence to the host tier. What others use stays on the device for them, and what the host tier
+        holds already is not copied again.
+
+        Raises:
+            OutOfBlocks: the host tier has no room, even without its cached blocks; nothing has changed.
+        """
+        table = self.tables[seq]
+        assert not table.on_host, f"sequence {seq} is swapped out already"
+        blocks = table.blocks[: self._blocks_for(table.held)].tolist()
+        there = [self._counterpart(self.device, block, self.host) for block in blocks]
+        self._move_table(table, blocks, there, self.device, self.host, TransferKind.SWAP_OUT)
+
+    def swap_in_cost(self, seq: int) -> int:
+        """Device blocks that :meth:`swap_in` would take from those available."""
+        blocks = self.tables[seq].blocks.tolist()
+        return self._taken(self.device, [self._counterpart(self.host, block, self.device) for block in blocks])
+
+    def swap_in(self, seq: int) -> None:
+        """Bring a sequence back to the device. Its full blocks stay in the host tier as cached ones.
+
+        Raises:
+            OutOfBlocks: fewer blocks are available than :meth:`swap_in_cost` says; nothing has changed.
+        """
+        table = self.tables[seq]
+        assert table.on_host, f"sequence {seq} is not swapped out"
+        blocks = table.blocks.tolist()
+        there = [self._counterpart(self.host, block, self.device) for block in blocks]
+        self._move_table(table, blocks, there, self.host, self.device, TransferKind.SWAP_IN)
+
+    # --- looking ---------------------------------------------------------------------------------------------------
+
+    def tier(self, seq: int) -> str:
+        """``device`` or ``host``."""
+        return "host" if self.tables[seq].on_host else "device"
+
+    def table(self, seq: int) -> np.ndarray:
+        """Block ids (int32) of the sequence's tier, in order. A view."""
+        return self.tables[seq].blocks
+
+    def computed(self, seq: int) -> int:
+        """Tokens that need not run."""
+        return self.tables[seq].computed
+
+    def slots(self, seq: int, start: int, stop: int) -> np.ndarray:
+        """Where the keys and values of positions ``start`` to ``stop`` go (int64), -1 for those already held: they
+        may stand in a block that others read."""
+        table, size = self.tables[seq], self.block_size
+        positions = np.arange(start, stop)
+        slots = table.blocks[positions // size].astype(np.int64) * size + positions % size
+        if start < table.held:
+            slots[: table.held - start] = -1
+        return slots
+
+    def counts(self, seq: int) -> tuple[int, int]:
+        """Blocks of the sequence, and how many of them others hold too."""
+        table = self.tables[seq]
+        pool = self.host if table.on_host else self.device
+        return table.count, int(np.count_nonzero(pool.ref[table.blocks] > 1))
+
+    def describe(self, tier: str, block: int) -> BlockFacts:
+        """All that is known of a block of ``tier``."""
+        pool = self.device if tier == "device" else self.host
+        entry = pool.index.entry(block)
+        fill = int(pool.fill[block])
+        return BlockFacts(
+            state=int(pool.state[block]),
+            ref=int(pool.ref[block]),
+            fill=fill,
+            owners=[(seq, self.tables[seq].blocks.tolist().index(block)) for seq in pool.holders(block)],
+            token_ids=pool.contents(block)[:fill].tolist(),
+            digest=entry.key.hex() if entry is not None and isinstance(entry.key, bytes) else "",
+            last_used=int(pool.last_used[block]),
+        )
+
+    # --- the prefix index ------------------------------------------------------------------------------------------
+
+    def _computed(self, blocks: int, length: int) -> int:
+        return max(0, min(blocks * self.block_size, length - 1))
+
+    def _find(self, tokens: list[int], root: bytes) -> _Found:
+        """The longest cached prefix of ``tokens`` that there is room for on the device."""
+        found = _Found([], [], [])
+        room, size, digest = self.device.available, self.block_size, root
+        # A last block that is full counts too: its last token runs again, for its logits only.
+        for depth in range(len(tokens) // size if self._prefix_caching and len(tokens) > 1 else 0):
+            piece = np.array(tokens[depth * size : (depth + 1) * size], np.int32)
+            entry = Entry(chain_digest(digest, piece.tobytes()), digest, depth)
+            if not found.host and (block := self._holding(self.device, entry, piece)) is not None:
+                room -= not self.device.ref[block]
+                blocks = found.device
+            elif (block := self._holding(self.host, entry, piece)) is not None:
+                room -= 1
+                blocks = found.host
+            else:
+                break
+            if room < 0:
+                break
+            blocks.append(block)
+            found.entries.append(entry)
+            digest = _digest(entry)
+        return found
+
+    def _holding(self, pool: BlockPool, entry: Entry, tokens: np.ndarray) -> int | None:
+        """The block of ``pool`` that holds ``entry``, compared token by token."""
+        block = pool.index.find(entry.key)
+        if block is None or pool.index.entry(block) != entry or not np.array_equal(pool.contents(block), tokens):
+            return None
+        return block
+
+    def _register(self, table: BlockTable) -> None:
+        """Make full blocks findable; where the tier already holds the same content, hold that block instead."""
+        pool, size = self.host if table.on_host else self.device, self.block_size
+        while table.digest is not None and (table.hashed + 1) * size <= table.held:
+            block = int(table.blocks[table.hashed])
+            tokens = pool.contents(block)
+            entry = Entry(chain_digest(table.digest, tokens.tobytes()), table.digest, table.hashed)
+            if pool.index.find(entry.key) is None:
+                pool.index.add(block, entry)
+            else:
+                same = self._holding(pool, entry, tokens)
+                if same is None:  # two contents with one hash: neither this block nor what follows can be found
+                    table.digest = None
+                    return
+                if same != block:
+                    pool.share(same, table.seq, table.owner)
+                    pool.release(block, table.seq)
+                    table.blocks[table.hashed] = same
+            table.digest = _digest(entry)
+            table.hashed += 1
+
+    def _offload(self, block: int) -> None:
+        """A cached block is about to leave the device: to the host tier, if there is room."""
+        entry = self.device.index.entry(block)
+        assert entry is not None
+        there = self.host.index.find(entry.key)
+        if there is not None:
+            if not self.host.ref[there]:
+                self.host.touch(there)
+        elif self.host.available:
+            (there,) = self.host.take(1, -1, 0)
+            self._transfer(TransferKind.SWAP_OUT, self.device, block, self.host, there)
+            self.host.index.add(there, entry)
+            self.host.release(there, -1)
+
+    # --- moving content --------------------------------------------------------------------------------------------
+
+    def _transfer(self, kind: TransferKind, pool: BlockPool, block: int, to: BlockPool, there: int) -> None:
+        self.journal.append(Transfer(kind, block, there))
+        to.contents(there)[:] = pool.contents(block)
+        to.set_fill(there, int(pool.fill[block]))
+
+    def _bring_in(self, table: BlockTable, blocks: list[int], entries: list[Entry]) -> None:
+        """Append copies of host ``blocks`` to a table on the device."""
+        taken = self.device.take(len(blocks), table.seq, table.owner, self._last(table))
+        for block, there, entry in zip(blocks, taken, entries, strict=True):
+            self._transfer(TransferKind.SWAP_IN, self.host, block, self.device, there)
+            self.device.index.add(there, entry)
+        table.extend(taken)
+
+    def _copy_on_write(self, table: BlockTable, position: int) -> None:
+        block = int(table.blocks[position])
+        after = int(table.blocks[position - 1]) if position else -1
+        (own,) = self.device.take(1, table.seq, table.owner, after)
+        self._transfer(TransferKind.COPY, self.device, block, self.device, own)
+        self.device.release(block, table.seq)
+        table.blocks[position] = own
+
+    def _counterpart(self, pool: BlockPool, block: int, other: BlockPool) -> int | None:
+        """The block of the ``other`` tier with the same content."""
+        entry = pool.index.entry(block)
+        return None if entry is None else other.index.find(entry.key)
+
+    @staticmethod
+    def _taken(pool: BlockPool, blocks: list[int | None]) -> int:
+        """How many of a pool's available blocks it takes to hold these (none: a new one)."""
+        return sum(block is None or not pool.ref[block] for block in blocks)
+
+    def _move_table(
+        self,
+        table: BlockTable,
+        blocks: list[int],
+        there: list[int | None],
+        pool: BlockPool,
+        to: BlockPool,
+        kind: TransferKind,
+    ) -> None:
+        """Hold ``there`` (where none: copies of ``blocks``) in ``to`` instead of ``blocks`` in ``pool``."""
+        needed = self._taken(to, there)
+        if needed > to.available:
+            raise OutOfBlocks("host" if to is self.host else "device", needed, to.available)
+        for same in there:  # before anything is taken, so that making room cannot evict them
+            if same is not None:
+                to.share(same, table.seq, table.owner)
+        taken = iter(to.take(there.count(None), table.seq, table.owner))
+        target = []
+        for block, same in zip(blocks, there, strict=True):
+            if same is None:
+                same = next(taken)
+                self._transfer(kind, pool, block, to, same)
+                self._name(pool, block, to, same)
+            target.append(same)
+        self._release(pool, table)
+        table.replace(target)
+        table.on_host = to is self.host
+
+    def _name(self, pool: BlockPool, block: int, to: BlockPool, there: int) -> None:
+        """``there`` holds the same as ``block``: what is known of one is known of the other. Content without a hash
+        gets a name if others hold it too, so that they will find that it is in the other tier already."""
+        entry = pool.index.entry(block)
+        if entry is None and pool.ref[block] > 1:
+            self._names += 1
+            entry = Entry(self._names)
+            pool.index.add(block, entry)
+        if entry is not None:
+            to.index.add(there, entry)
+
+    def _release(self, pool: BlockPool, table: BlockTable) -> None:
+        for block in reversed(table.blocks.tolist()):
+            pool.release(block, table.seq)
+
+    # --- sizes -----------------------------------------------------------------------------------------------------
+
+    def _blocks_for(self, tokens: int) -> int:
+        return -(-tokens // self.block_size)
+
+    def _fresh(self, table: BlockTable, length: int) -> int:
+        return max(0, self._blocks_for(length) - table.count)
+
+    def _must_copy(self, table: BlockTable, length: int) -> bool:
+        if length <= table.held or not table.held % self.block_size:
+            return False
+        return bool(self.device.ref[table.blocks[table.held // self.block_size]] > 1)
+
+    @staticmethod
+    def _last(table: BlockTable) -> int:
+        return int(table.blocks[-1]) if table.count else -1
+
+
+def _digest(entry: Entry) -> bytes:
+    assert isinstance(entry.key, bytes)
+    return entry.key
