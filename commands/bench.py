@@ -6,7 +6,8 @@ import json
 from pathlib import Path
 
 from ..bench.quick import Comparison, compare
-from ..engine.fetch import fetch_default
+from ..engine.checkpoint import locate
+from ..engine.config import EngineConfig
 from ..ipc.vocabulary import Refused
 from .terminal import Progress, duration, table
 
@@ -19,7 +20,7 @@ def quick(*, requests: int, threads: int | None, seed: int, output: str) -> int:
     if not Path(output).absolute().parent.is_dir():
         raise Refused(f"output is {output!r}; accepted is a file in a folder that exists.", field="output")
     with Progress() as progress:
-        model = fetch_default(progress)
+        model = locate(EngineConfig(), progress).folder
         comparison = compare(model, requests=requests, threads=threads, seed=seed, report=progress)
     Path(output).write_text(json.dumps(comparison.facts(), indent=1), encoding="utf-8")
     print(render(comparison))

@@ -10,35 +10,19 @@ from pagedeck.bench.quick import run_baseline
 from pagedeck.bench.workload import Item, mixed
 from pagedeck.ipc.launch import LaunchFailed
 
-
-@pytest.fixture(scope="module")
-def model_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    import torch
-    from transformers import LlamaConfig, LlamaForCausalLM
-
-    torch.manual_seed(0)
-    config = LlamaConfig(
-        vocab_size=320, hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4,
-        num_key_value_heads=2, max_position_embeddings=256, initializer_range=0.5, eos_token_id=300,
-    )  # fmt: skip
-    folder = tmp_path_factory.mktemp("model")
-    LlamaForCausalLM(config).save_pretrained(folder)
-    return folder
-
-
 ITEMS = mixed(5, seed=3, vocabulary=320, prompts=(2, 30), outputs=(3, 12))
 
 
-def test_padding_changes_no_output(model_folder: Path) -> None:
-    model = baselines.load(model_folder)
+def test_padding_changes_no_output(tiny_model_folder: Path) -> None:
+    model = baselines.load(tiny_model_folder)
     pairs = [(item.prompt, item.output_tokens) for item in ITEMS]
     alone = [baselines.generate(model, [pair])[0] for pair in pairs]
     assert baselines.generate(model, pairs) == alone
     assert [len(output) for output in alone] == [item.output_tokens for item in ITEMS]
 
 
-def test_end_of_text_does_not_end_a_request(model_folder: Path) -> None:
-    model = baselines.load(model_folder)
+def test_end_of_text_does_not_end_a_request(tiny_model_folder: Path) -> None:
+    model = baselines.load(tiny_model_folder)
     prompt = ITEMS[0].prompt
     [[first, *_]] = baselines.generate(model, [(prompt, 8)])
     model.generation_config.eos_token_id = None
@@ -46,13 +30,13 @@ def test_end_of_text_does_not_end_a_request(model_folder: Path) -> None:
     assert len(baselines.generate(model, [(prompt, 8)])[0]) == 8
 
 
-def test_a_baseline_runs_in_its_own_process(model_folder: Path) -> None:
+def test_a_baseline_runs_in_its_own_process(tiny_model_folder: Path) -> None:
     reports: list[tuple[str, float | None]] = []
 
     def run(batch: int):
         return run_baseline(
             "peer",
-            model_folder,
+            tiny_model_folder,
             ITEMS,
             batch=batch,
             threads=1,
