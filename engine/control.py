@@ -1,0 +1,232 @@
+"""Control messages: what each of them does to a loaded engine, and what it is answered."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from ..ipc.protocol import (
+    MAX_MESSAGE_BYTES,
+    Accepted,
+    BlockDetail,
+    BlockOwner,
+    Cancel,
+    ClientMessage,
+    ConfigReply,
+    DescribeBlock,
+    DescribeRequest,
+    Done,
+    EngineMessage,
+    Failed,
+    Finished,
+    GetConfig,
+    GetSnapshot,
+    Reconfigure,
+    Reconfigured,
+    ReconfigureReport,
+    RequestDetail,
+    SampleResult,
+    SetPriority,
+    SettingInfo,
+    SnapshotReply,
+    Submit,
+    Tokens,
+)
+from ..ipc.vocabulary import FinishReason, Refused, parse_priority
+from .facts import setting_facts
+from .request import Request
+
+if TYPE_CHECKING:
+    from .core import Engine, Output
+    from .publisher import Publisher
+    from .text import Text
+
+_log = logging.getLogger(__name__)
+
+#: Bytes that one block takes in a snapshot.
+_BLOCK_BYTES = 13
+
+
+class Control:
+    """Carries out clients' messages on ``engine``; called between steps, on the thread that runs them.
+
+    ``send`` gives a message to a client. ``text`` turns prompts into tokens and tokens into text.
+    """
+
+    def __init__(
+        self, engine: Engine, text: Text, publisher: Publisher, send: Callable[[str, EngineMessage], None]
+    ) -> None:
+        self._engine = engine
+        self._text = text
+        self._publisher = publisher
+        self._send = send
+        self._actions: dict[type[Any], Callable[[str, Any], EngineMessage]] = {
+            Submit: self._submit,
+            Cancel: self._cancel,
+            SetPriority: self._set_priority,
+            GetSnapshot: self._snapshot,
+            GetConfig: lambda _client, message: config_reply(message.id, self._engine.config),
+            Reconfigure: self._reconfigure,
+            DescribeBlock: self._describe_block,
+            DescribeRequest: self._describe_request,
+        }
+
+    def handle(self, client: str, message: ClientMessage) -> None:
+        """Carry out one message. Whatever is wrong with it is answered and goes no further."""
+        try:
+            reply = self._actions[type(message)](client, message)
+        except Refused as refused:
+            reply = Failed(id=message.id, code=refused.code, message=str(refused), field=refused.field)
+        except Exception as error:
+            _log.exception("%s failed", type(message).__name__)
+            reply = Failed(id=message.id, code="internal", message=f"{type(error).__name__}: {error}")
+        self._send(client, reply)
+
+    # --- requests ---------------------------------------------------------------------------------------------------
+
+    def _submit(self, client: str, message: Submit) -> Accepted:
+        request = self._engine.submit(
+            id=message.id,
+            prompt=self._text.prompt(message),
+            sampling=message.sampling,
+            priority=parse_priority(message.priority),
+            client=client,
+            cache_salt=message.cache_salt,
+        )
+        self._publisher.submitted(request)
+        return Accepted(id=request.id, number=request.number, prompt_tokens=request.prompt_length)
+
+    def _cancel(self, _client: str, message: Cancel) -> Done:
+        # Whoever can connect may cancel: the socket belongs to one user.
+        if not self._engine.cancel(message.request):
+            raise unknown(message.request)
+        return Done(id=message.id)
+
+    def _set_priority(self, _client: str, message: SetPriority) -> Done:
+        request = self._live(message.request)
+        self._engine.set_priority(request.id, parse_priority(message.priority))
+        self._publisher.prioritised(request)
+        return Done(id=message.id)
+
+    def _live(self, id: str) -> Request:
+        try:
+            return self._engine.requests[id]
+        except KeyError:
+            raise unknown(id) from None
+
+    # --- settings ---------------------------------------------------------------------------------------------------
+
+    def _reconfigure(self, _client: str, message: Reconfigure) -> Reconfigured:
+        done = self._engine.reconfigure(message.changes, dry_run=message.dry_run)
+        report = ReconfigureReport(**{f.name: getattr(done, f.name) for f in dataclasses.fields(done)})
+        if not message.dry_run:
+            self._publisher.reconfigured(describe(report))
+        return Reconfigured(id=message.id, report=report)
+
+    # --- looking ----------------------------------------------------------------------------------------------------
+
+    def _snapshot(self, _client: str, message: GetSnapshot) -> SnapshotReply:
+        cache = self._engine.cache
+        blocks = cache.device.num_blocks + cache.host.num_blocks
+        if blocks * _BLOCK_BYTES > MAX_MESSAGE_BYTES - 1_000_000:
+            raise Refused(f"A snapshot of {blocks:,} blocks does not fit into one message.", code="too_large")
+        requests = [*self._engine.ended, *self._engine.requests.values()]
+        return SnapshotReply(
+            id=message.id,
+            epoch=self._publisher.epoch,
+            sequences=self._publisher.sequences(),
+            blocks=self._publisher.snapshot(),
+            requests=[self._publisher.row(request) for request in requests],
+        )
+
+    def _describe_block(self, _client: str, message: DescribeBlock) -> BlockDetail:
+        if message.tier not in ("device", "host"):
+            raise Refused.value("tier", message.tier, "device or host")
+        cache = self._engine.cache
+        pool = cache.device if message.tier == "device" else cache.host
+        if not 0 <= message.block < pool.num_blocks:
+            accepted = f"0 to {pool.num_blocks - 1:,}" if pool.num_blocks else "nothing: the tier has no blocks"
+            raise Refused.value("block", message.block, accepted)
+        facts = cache.describe(message.tier, message.block)
+        sequences = {s.number: s for request in self._engine.requests.values() for s in request.sequences}
+        return BlockDetail(
+            id=message.id,
+            tier=message.tier,
+            block=message.block,
+            state=facts.state,
+            ref_count=facts.ref,
+            fill=facts.fill,
+            last_used=facts.last_used,
+            prefix_hash=facts.digest,
+            owners=[
+                BlockOwner(sequences[number].request.number, sequences[number].index, position)
+                for number, position in facts.owners
+                if number in sequences
+            ],
+            token_ids=facts.token_ids,
+            text=self._text.of(facts.token_ids),
+        )
+
+    def _describe_request(self, _client: str, message: DescribeRequest) -> RequestDetail:
+        request = self._engine.requests.get(message.request) or _latest(self._engine.ended, message.request)
+        held = [s for s in request.sequences if s.number in self._engine.cache.tables]
+        return RequestDetail(
+            id=message.id,
+            row=self._publisher.row(request),
+            tier=self._engine.cache.tier(held[0].number) if held else "device",
+            block_tables=[self._engine.cache.table(s.number).tolist() for s in held],
+            text=[s.text for s in request.sequences],
+            prompt_text=self._text.of(request.prompt),
+        )
+
+
+def config_reply(id: str, config: Any) -> ConfigReply:
+    return ConfigReply(id=id, settings=[SettingInfo(**facts) for facts in setting_facts(config)])
+
+
+def tokens_of(output: Output) -> Tokens:
+    """New tokens of one sample as the message that carries them."""
+    return Tokens(id=output.request.id, index=output.index, token_ids=output.token_ids, text=output.text)
+
+
+def ending_of(request: Request) -> Finished | Failed:
+    """How a request ended, as the last message of its stream."""
+    if request.error:
+        return Failed(id=request.id, code=request.error_code, message=request.error)
+    return Finished(
+        id=request.id,
+        samples=[
+            SampleResult(s.index, (s.finish_reason or FinishReason.CANCELLED).value, max(0, s.output_length))
+            for s in request.sequences
+        ],
+        prompt_tokens=request.prompt_length,
+        cached_tokens=request.cached_tokens,
+        output_tokens=request.output_tokens,
+        queue_s=request.queue_s or 0.0,
+        ttft_s=request.ttft_s or 0.0,
+        e2e_s=request.e2e_s or 0.0,
+        preemptions=request.preemptions,
+    )
+
+
+def describe(report: ReconfigureReport) -> str:
+    """What a change did, in one sentence."""
+    changes = ", ".join(f"{name} {before} → {after}" for name, (before, after) in report.changes.items())
+    return (
+        f"{changes or 'Nothing changed'}: {report.blocks_moved:,} blocks moved, "
+        f"{report.bytes_copied / 2**20:.1f} MiB copied, {report.pause_ms:.1f} ms pause."
+    )
+
+
+def unknown(id: str) -> Refused:
+    return Refused(f"No request {id!r} is running or waiting.", code="unknown_request", field="request")
+
+
+def _latest(ended: deque[Request], id: str) -> Request:
+    for request in reversed(ended):
+        if request.id == id:
+            return request
+    raise Refused(f"No request {id!r} is known.", code="unknown_request", field="request")

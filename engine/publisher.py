@@ -1,0 +1,258 @@
+"""Telemetry: what changed in the engine, as messages, at most so many a second and none that nobody hears."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import psutil
+
+from ..ipc.telemetry import (
+    MAX_RATE_HZ,
+    TOPIC_BLOCKS,
+    TOPIC_EVENT,
+    TOPIC_STATS,
+    TOPIC_STEP,
+    BlocksUpdate,
+    Event,
+    Percentiles,
+    RequestRow,
+    Stats,
+    StepEntry,
+    StepRecord,
+    Steps,
+    TierBlocks,
+    TierStats,
+)
+from ..ipc.vocabulary import RequestState
+from .blocks import BlockPool
+from .facts import request_facts
+from .request import Request
+from .switchboard import Switchboard
+
+if TYPE_CHECKING:
+    from .core import Engine, StepReport, StepResult
+
+STATS_S = 1.0
+_INTERVAL_S = 1.0 / MAX_RATE_HZ
+
+
+class Publisher:
+    """Reads the core's state between steps and publishes it. Costs O(changed), and next to nothing unheard.
+
+    What happens while a topic has no subscriber is not kept, except that the first ``blocks`` message after such a
+    time holds all that changed in it.
+    """
+
+    def __init__(self, epoch: str, engine: Engine, slot_bytes: int, switchboard: Switchboard) -> None:
+        self.epoch = epoch
+        self.stats: Stats | None = None
+        self._engine = engine
+        self._slot_bytes = slot_bytes
+        self._switchboard = switchboard
+        self._process = psutil.Process()
+        self._process.cpu_percent()  # the first call has nothing to compare with
+        self._device_memory = _device_memory()
+        self._full = False
+        self._steps: list[StepRecord] = []
+        self._changed: dict[int, Request] = {}  # since the last stats, by number
+        self._requests: dict[int, Request] = {}  # live ones, by number
+        self._blocks_due = self._steps_due = self._stats_due = 0.0
+
+    # --- what happened ----------------------------------------------------------------------------------------------
+
+    def submitted(self, request: Request) -> None:
+        self._requests[request.number] = self._changed[request.number] = request
+        self._request_event(
+            "submitted", request, f"{request.id} is queued with {request.prompt_length:,} prompt tokens."
+        )
+
+    def prioritised(self, request: Request) -> None:
+        self._changed[request.number] = request
+
+    def reconfigured(self, text: str) -> None:
+        """Block ids mean something else from here on."""
+        self._full = True
+        self.event("reconfigured", text)
+
+    def stepped(self, result: StepResult) -> None:
+        """Take in one step: its batch, what became of requests, and which of them changed."""
+        report = result.report
+        if self._switchboard.wanted(TOPIC_STEP) and report.entries:
+            self._steps.append(step_record(report))
+        for number, _, _ in report.entries:
+            self._note(number)
+        for request in result.started:
+            self._request_event("started", request, f"{request.id} runs for the first time.")
+        for number in report.preempted:
+            self._number_event("preempted", number, "{id} gave its blocks up and will be recomputed.")
+        for number in report.swapped_out:
+            self._number_event("preempted", number, "The blocks of {id} went to the host pool.")
+        for number in report.resumed:
+            self._number_event("resumed", number, "{id} runs again.")
+        for request in result.ended:
+            self._ended(request)
+
+    def _note(self, number: int) -> None:
+        request = self._requests.get(number)
+        if request is not None:
+            self._changed[number] = request
+
+    def _ended(self, request: Request) -> None:
+        self._changed[request.number] = request
+        self._requests.pop(request.number, None)
+        state = request.state
+        if state is RequestState.FAILED:
+            self._request_event("failed", request, f"{request.id} failed: {request.error}", level="error")
+        elif state is RequestState.CANCELLED:
+            self._request_event("cancelled", request, f"{request.id} was cancelled.")
+        else:
+            self._request_event("finished", request, f"{request.id} finished with {request.output_tokens:,} tokens.")
+
+    def event(self, kind: str, text: str) -> None:
+        if self._switchboard.wanted(TOPIC_EVENT):
+            self._switchboard.publish(TOPIC_EVENT, Event(epoch=self.epoch, time=time.time(), kind=kind, text=text))
+
+    def _number_event(self, kind: str, number: int, text: str) -> None:
+        self._note(number)
+        request = self._requests.get(number)
+        if request is not None:
+            self._request_event(kind, request, text.format(id=request.id))
+
+    def _request_event(self, kind: str, request: Request, text: str, level: str = "info") -> None:
+        if self._switchboard.wanted(TOPIC_EVENT):
+            event = Event(epoch=self.epoch, time=time.time(), kind=kind, text=text, level=level, row=self.row(request))
+            self._switchboard.publish(TOPIC_EVENT, event)
+
+    # --- in time ----------------------------------------------------------------------------------------------------
+
+    def tick(self, now: float) -> float:
+        """Publish what is due at ``now`` (monotonic seconds); returns the seconds until something may be due again."""
+        if now >= self._steps_due and self._steps:
+            self._switchboard.publish(TOPIC_STEP, Steps(epoch=self.epoch, steps=self._steps))
+            self._steps = []
+            self._steps_due = now + _INTERVAL_S
+        blocks_wait = self._tick_blocks(now)
+        if now >= self._stats_due:
+            self._stats_due = now + STATS_S
+            self.stats = self._make_stats()
+            if self._switchboard.wanted(TOPIC_STATS):
+                self._switchboard.publish(TOPIC_STATS, self.stats)
+            self._changed.clear()
+        steps_wait = self._steps_due - now if self._steps else STATS_S
+        return max(0.0, min(self._stats_due - now, steps_wait, blocks_wait))
+
+    def _tick_blocks(self, now: float) -> float:
+        if not self._switchboard.wanted(TOPIC_BLOCKS):
+            return STATS_S
+        if now < self._blocks_due:
+            return self._blocks_due - now
+        cache = self._engine.cache
+        device, host = cache.device.take_changed(), cache.host.take_changed()
+        if self._full:
+            self._full = False
+            self._publish_blocks(full=True, device=None, host=None)
+        elif len(device) or len(host):
+            self._publish_blocks(full=False, device=device, host=host)
+        else:
+            return STATS_S
+        self._blocks_due = now + _INTERVAL_S
+        return STATS_S
+
+    def _publish_blocks(self, full: bool, device: np.ndarray | None, host: np.ndarray | None) -> None:
+        cache = self._engine.cache
+        update = BlocksUpdate(
+            epoch=self.epoch,
+            step=self._engine.step_number,
+            full=full,
+            device=tier_blocks(cache.device, self._slot_bytes, device),
+            host=tier_blocks(cache.host, self._slot_bytes, host),
+        )
+        self._switchboard.publish(TOPIC_BLOCKS, update)
+
+    # --- all of it --------------------------------------------------------------------------------------------------
+
+    def snapshot(self) -> BlocksUpdate:
+        """All blocks as they are now."""
+        cache = self._engine.cache
+        return BlocksUpdate(
+            epoch=self.epoch,
+            step=self._engine.step_number,
+            full=True,
+            device=tier_blocks(cache.device, self._slot_bytes, None),
+            host=tier_blocks(cache.host, self._slot_bytes, None),
+        )
+
+    def sequences(self) -> dict[str, int]:
+        """The last sequence number of each topic."""
+        return dict(self._switchboard.sequences)
+
+    def row(self, request: Request) -> RequestRow:
+        facts = request_facts(request, self._engine.cache)
+        facts["client"] = self._switchboard.client_name(request.client)
+        return RequestRow(**facts)
+
+    def _make_stats(self) -> Stats:
+        facts = self._engine.stats()
+        return Stats(
+            epoch=self.epoch,
+            time=time.time(),
+            sequences=self.sequences(),
+            device=TierStats(**facts.pop("device")),
+            host=TierStats(**facts.pop("host")),
+            latency={
+                name: Percentiles(count=p.count, p50=p.p50, p95=p.p95, p99=p.p99)
+                for name, p in facts.pop("latency").items()
+            },
+            cpu_percent=self._process.cpu_percent(),
+            memory_bytes=self._process.memory_info().rss,
+            device_memory_bytes=self._device_memory(),
+            requests=[self.row(r) for r in self._changed.values()] if self._switchboard.wanted(TOPIC_STATS) else [],
+            **facts,
+        )
+
+
+def tier_blocks(pool: BlockPool, slot_bytes: int, ids: np.ndarray | None) -> TierBlocks:
+    """All blocks of a tier, or those named by ``ids``, as little-endian arrays."""
+    which: Any = slice(None) if ids is None else ids
+    return TierBlocks(
+        num_blocks=pool.num_blocks,
+        block_size=pool.block_size,
+        block_bytes=pool.block_size * slot_bytes,
+        ids=b"" if ids is None else ids.astype("<u4").tobytes(),
+        state=pool.state[which].tobytes(),
+        ref=np.minimum(pool.ref[which], 0xFFFF).astype("<u2").tobytes(),
+        fill=pool.fill[which].astype("<u2").tobytes(),
+        owner=pool.owner[which].astype("<u4").tobytes(),
+        last_used=pool.last_used[which].astype("<u4").tobytes(),
+    )
+
+
+def step_record(report: StepReport) -> StepRecord:
+    return StepRecord(
+        step=report.step,
+        time=report.time,
+        budget=report.budget,
+        prefill_tokens=report.prefill_tokens,
+        decode_tokens=report.decode_tokens,
+        running=report.running,
+        waiting=report.waiting,
+        swapped=report.swapped,
+        schedule_ms=report.schedule_ms,
+        forward_ms=report.forward_ms,
+        sample_ms=report.sample_ms,
+        other_ms=report.other_ms,
+        entries=[StepEntry(number, tokens, prefill) for number, tokens, prefill in report.entries],
+        preempted=report.preempted,
+        swapped_out=report.swapped_out,
+        resumed=report.resumed,
+    )
+
+
+def _device_memory() -> Callable[[], int]:
+    """Bytes of GPU memory that this process's tensors take."""
+    import torch
+
+    return torch.cuda.memory_reserved if torch.cuda.is_available() else lambda: 0

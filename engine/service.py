@@ -1,0 +1,331 @@
+"""The engine's process: opens the sockets, loads the model, runs the core loop, and ends in good order."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import queue
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from types import FrameType
+from typing import TYPE_CHECKING
+
+import msgspec
+import zmq
+
+from .. import __version__
+from ..ipc.endpoint import Endpoint, bind, remove_connection, state_folder
+from ..ipc.protocol import (
+    ClientMessage,
+    Done,
+    EngineStatus,
+    Failed,
+    GetConfig,
+    Release,
+    Shutdown,
+    Submit,
+)
+from ..ipc.telemetry import TOPIC_EVENT, Event
+from ..ipc.vocabulary import EngineState, Refused
+from .config import EngineConfig
+from .control import Control, config_reply, ending_of, tokens_of
+from .logs import ROOT, EventHandler, close_log, open_log
+from .publisher import Publisher
+from .switchboard import ClientGone, Received, Switchboard, SwitchboardFailed
+from .text import Text
+
+if TYPE_CHECKING:
+    from .assembly import Assembled
+
+#: How long a terminated engine goes on with what it has.
+DRAIN_S = 10.0
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class _Loaded:
+    assembled: Assembled
+
+
+@dataclass(slots=True)
+class _LoadFailed:
+    error: BaseException
+
+
+@dataclass(slots=True)
+class _Stop:
+    """``drain_s``: how long requests may go on; None is until they are done."""
+
+    reason: str
+    drain_s: float | None
+
+
+def serve(config: EngineConfig, *, name: str = "pagedeck", listen: str | None = None, owned: bool = False) -> int:
+    """Run an engine until it is told to stop; returns the process's exit code.
+
+    ``listen`` is an address for TCP (``tcp://HOST:PORT``), None the private default. An ``owned`` engine ends when its
+    standard input does, unless it was released. SIGTERM and SIGINT let requests go on for ``DRAIN_S`` seconds, and
+    end everything at once when they come again.
+    """
+    context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+    try:
+        log = state_folder() / f"{name}.log"
+        endpoint = bind(context, name=name, listen=listen, model=config.model, log=str(log))
+    except Refused as refused:
+        print(f"pagedeck: {refused}", file=sys.stderr, flush=True)
+        return 1
+    handlers = open_log(log)
+    try:
+        return Service(config, endpoint, owned=owned).run()
+    finally:
+        close_log(handlers)
+
+
+class Service:
+    """One life of an engine. The thread that calls :meth:`run` is the core's; no other touches the engine."""
+
+    def __init__(self, config: EngineConfig, endpoint: Endpoint, *, owned: bool) -> None:
+        self._config = config
+        self._endpoint = endpoint
+        self._owned = owned
+        self._inbox: queue.SimpleQueue[object] = queue.SimpleQueue()
+        connection = endpoint.connection
+        self._status = EngineStatus(
+            name=connection.name,
+            state=EngineState.LOADING.value,
+            model=config.model,
+            epoch=connection.epoch,
+            pid=connection.pid,
+            version=__version__,
+            detail="Starting",
+            started=time.time(),
+            telemetry=connection.telemetry,
+            log=connection.log,
+        )
+        self._switchboard = Switchboard(endpoint, self._inbox, self._current_status)
+        self._loaded: Assembled | None = None
+        self._control: Control | None = None
+        self._publisher: Publisher | None = None
+        self._stop: _Stop | None = None
+        self._stop_at: float | None = None
+        self._exit_code = 0
+
+    # --- from start to end --------------------------------------------------------------------------------------------
+
+    def run(self) -> int:
+        connection = self._endpoint.connection
+        events = EventHandler(connection.epoch, lambda event: self._switchboard.publish(TOPIC_EVENT, event))
+        ROOT.addHandler(events)
+        self._switchboard.start()
+        _log.info("Listening at %s, connection file %s", connection.control, connection.path)
+        loader = threading.Thread(target=self._load, name="loader", daemon=True)
+        loader.start()
+        if self._owned:
+            threading.Thread(target=self._watch_parent, name="parent", daemon=True).start()
+        try:
+            with self._signals():
+                self._loop()
+        except Exception as error:
+            self._exit_code = 1
+            _log.exception("The engine broke down")
+            self._announce(EngineState.FAILED, f"The engine broke down: {type(error).__name__}: {error}")
+        finally:
+            self._end()
+            ROOT.removeHandler(events)
+        if loader.is_alive():  # half-imported libraries do not survive the interpreter's end
+            logging.shutdown()
+            os._exit(self._exit_code)
+        return self._exit_code
+
+    def _end(self) -> None:
+        text = self._stop.reason if self._stop else self._status.detail
+        if self._loaded is not None:
+            for request in self._loaded.engine.requests.values():
+                self._switchboard.send(request.client, Failed(id=request.id, code="shutdown", message=text))
+        if self._status.state != EngineState.FAILED:
+            self._announce(EngineState.STOPPED, text)
+        _log.info("Stopped: %s", text)
+        self._switchboard.close()
+
+    def _loop(self) -> None:
+        wait = 0.0
+        while not self._done():
+            for item in self._arrivals(wait):
+                self._handle(item)
+            if self._loaded is None:
+                wait = 60.0
+                continue
+            if self._loaded.engine.has_work:
+                self._step(self._loaded)
+            assert self._publisher is not None
+            wait = self._publisher.tick(time.monotonic())
+            self._status.stats = self._publisher.stats
+            if self._loaded.engine.has_work:
+                wait = 0.0
+
+    def _arrivals(self, wait: float) -> Iterator[object]:
+        """Everything that has arrived; waits for the first for up to ``wait`` seconds."""
+        if self._stop_at is not None:
+            wait = min(wait, max(0.0, self._stop_at - time.monotonic()))
+        with contextlib.suppress(queue.Empty):
+            yield self._inbox.get(timeout=wait) if wait > 0 else self._inbox.get_nowait()
+            for _ in range(self._inbox.qsize()):
+                yield self._inbox.get_nowait()
+
+    def _done(self) -> bool:
+        if self._stop is None:
+            return False
+        if self._loaded is None or not self._loaded.engine.has_work:
+            return True
+        return self._stop_at is not None and time.monotonic() >= self._stop_at
+
+    def _step(self, loaded: Assembled) -> None:
+        result = loaded.engine.step()
+        for output in result.outputs:
+            self._switchboard.send(output.request.client, tokens_of(output))
+        for request in result.ended:
+            self._switchboard.send(request.client, ending_of(request))
+        assert self._publisher is not None
+        self._publisher.stepped(result)
+
+    # --- what arrives -------------------------------------------------------------------------------------------------
+
+    def _handle(self, item: object) -> None:
+        if isinstance(item, Received):
+            self._receive(item.client, item.message)
+        elif isinstance(item, ClientGone):
+            cancelled = self._loaded.engine.cancel_client(item.client) if self._loaded else 0
+            if cancelled:
+                _log.info("%s %d requests cancelled.", item.reason, cancelled)
+        elif isinstance(item, _Loaded):
+            self._take_over(item.assembled)
+        elif isinstance(item, _LoadFailed):
+            self._fail(item.error)
+        elif isinstance(item, _Stop):
+            self._stop_for(item)
+        elif isinstance(item, SwitchboardFailed):
+            raise RuntimeError("the socket thread ended")
+
+    def _receive(self, client: str, message: ClientMessage) -> None:
+        if isinstance(message, Shutdown):
+            self._switchboard.send(client, Done(id=message.id))
+            self._stop_for(_Stop("A client asked for it.", None if message.drain else 0.0))
+        elif isinstance(message, Release):
+            self._owned = False
+            self._switchboard.send(client, Done(id=message.id))
+        elif self._stop is not None and isinstance(message, Submit):
+            text = "The engine is about to stop and takes nothing new."
+            self._switchboard.send(client, Failed(id=message.id, code="draining", message=text))
+        elif self._control is not None:
+            self._control.handle(client, message)
+        elif isinstance(message, GetConfig):
+            self._switchboard.send(client, config_reply(message.id, self._config))
+        else:
+            text = f"The model is still being loaded: {self._status.detail}."
+            self._switchboard.send(client, Failed(id=message.id, code="loading", message=text))
+
+    def _stop_for(self, stop: _Stop) -> None:
+        """Begin to end; a second reason can only make it sooner."""
+        self._stop = self._stop or stop
+        if stop.drain_s is not None:
+            at = time.monotonic() + stop.drain_s
+            self._stop_at = at if self._stop_at is None else min(at, self._stop_at)
+        if not self._done():
+            self._announce(EngineState.DRAINING, stop.reason)
+
+    # --- loading ------------------------------------------------------------------------------------------------------
+
+    def _load(self) -> None:
+        try:
+            from .assembly import assemble
+
+            self._inbox.put(_Loaded(assemble(self._config, self._report)))
+        except BaseException as error:
+            self._inbox.put(_LoadFailed(error))
+
+    def _report(self, detail: str, progress: float | None) -> None:
+        if self._status.state == EngineState.LOADING:
+            self._announce(EngineState.LOADING, detail, progress)
+
+    def _take_over(self, loaded: Assembled) -> None:
+        engine, model = loaded.engine, loaded.model
+        text = Text(model.tokenizer)
+        self._loaded, self._config = loaded, engine.config
+        self._publisher = Publisher(self._status.epoch, engine, loaded.slot_bytes, self._switchboard)
+        self._control = Control(engine, text, self._publisher, self._switchboard.send)
+        self._status = msgspec.structs.replace(
+            self._status,
+            device=loaded.device,
+            dtype=loaded.dtype,
+            context_length=engine.context_length,
+            parameters=model.parameters,
+            vocabulary=engine.vocabulary,
+            chat_template=text.has_chat_template,
+        )
+        if self._stop is None:
+            self._announce(EngineState.READY, "")
+        _log.info("Ready: %s", self._config.model)
+
+    def _fail(self, error: BaseException) -> None:
+        if isinstance(error, Refused):
+            sentence = str(error)
+            _log.error("%s", sentence)
+        else:
+            sentence = f"The model could not be loaded: {type(error).__name__}: {error}"
+            _log.error("Loading failed", exc_info=error)
+        self._exit_code = 1
+        self._announce(EngineState.FAILED, sentence)
+        self._stop, self._stop_at = _Stop(sentence, 0.0), time.monotonic()
+        print(f"pagedeck: {sentence}", file=sys.stderr, flush=True)
+
+    # --- state --------------------------------------------------------------------------------------------------------
+
+    def _current_status(self) -> EngineStatus:
+        return self._status
+
+    def _announce(self, state: EngineState, detail: str, progress: float | None = None) -> None:
+        self._status = msgspec.structs.replace(self._status, state=state.value, detail=detail, progress=progress)
+        event = Event(
+            epoch=self._status.epoch,
+            time=time.time(),
+            kind="state",
+            text=detail,
+            level="error" if state is EngineState.FAILED else "info",
+            state=state.value,
+            progress=progress,
+        )
+        self._switchboard.publish(TOPIC_EVENT, event)
+
+    # --- why it ends --------------------------------------------------------------------------------------------------
+
+    def _watch_parent(self) -> None:
+        """An owned engine's standard input is a pipe that its parent holds: it ends when the parent does."""
+        with contextlib.suppress(OSError, ValueError):
+            while os.read(sys.stdin.fileno(), 4096):
+                pass
+        if self._owned:
+            self._inbox.put(_Stop("The process that started the engine ended.", 0.0))
+
+    @contextlib.contextmanager
+    def _signals(self) -> Iterator[None]:
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        before = {number: signal.signal(number, self._signalled) for number in (signal.SIGTERM, signal.SIGINT)}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def _signalled(self, number: int, _frame: FrameType | None) -> None:
+        if self._stop is not None:
+            remove_connection(self._endpoint.connection)
+            os._exit(128 + number)
+        self._inbox.put(_Stop(f"The engine got {signal.Signals(number).name}.", DRAIN_S))

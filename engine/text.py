@@ -1,0 +1,66 @@
+"""Prompts to tokens and tokens to text, by the model's own tokenizer and chat template."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..ipc.protocol import Submit
+from ..ipc.vocabulary import Refused
+
+
+class Text:
+    """``tokenizer`` is a transformers tokenizer, or None for a model that has none."""
+
+    def __init__(self, tokenizer: Any | None) -> None:
+        self._tokenizer = tokenizer
+
+    @property
+    def has_chat_template(self) -> bool:
+        return self._tokenizer is not None and bool(self._tokenizer.chat_template)
+
+    def prompt(self, message: Submit) -> list[int]:
+        """The tokens of whichever of the three prompts a message states.
+
+        Raises:
+            Refused: none or several are stated, or the model cannot read that kind.
+        """
+        stated = [name for name in ("prompt", "messages", "token_ids") if getattr(message, name) is not None]
+        if len(stated) != 1:
+            given = " and ".join(stated) or "none of them"
+            raise Refused(
+                f"State exactly one of prompt, messages and token_ids; given: {given}.",
+                field=stated[-1] if stated else "prompt",
+            )
+        if message.token_ids is not None:
+            return message.token_ids
+        if self._tokenizer is None:
+            raise Refused(f"This model has no tokenizer; state token_ids instead of {stated[0]}.", field=stated[0])
+        if message.prompt is not None:
+            return self._encode(message.prompt, special=True)
+        return self._chat([{"role": m.role, "content": m.content} for m in message.messages or []])
+
+    def _chat(self, messages: list[dict[str, str]]) -> list[int]:
+        from jinja2 import TemplateError
+
+        if not messages:
+            raise Refused("messages is empty; accepted is at least one.", field="messages")
+        if not self.has_chat_template:
+            raise Refused("This model has no chat template; state prompt instead of messages.", field="messages")
+        assert self._tokenizer is not None
+        try:
+            text = self._tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
+        except TemplateError as error:
+            raise Refused(f"The model's chat template takes other messages: {error}.", field="messages") from error
+        return self._encode(text, special=False)  # the template writes them itself
+
+    def _encode(self, text: str, *, special: bool) -> list[int]:
+        assert self._tokenizer is not None
+        tokens: list[int] = self._tokenizer(text, add_special_tokens=special, verbose=False)["input_ids"]
+        return tokens
+
+    def of(self, token_ids: list[int]) -> str:
+        """The text of ``token_ids``, special tokens spelled out; empty for a model without a tokenizer."""
+        if self._tokenizer is None or not token_ids:
+            return ""
+        text: str = self._tokenizer.decode(token_ids, skip_special_tokens=False, clean_up_tokenization_spaces=False)
+        return text
