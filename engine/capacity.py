@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ..ipc.vocabulary import Refused
 from .request import Request
 
 
@@ -24,3 +25,31 @@ def blocks_needed(request: Request, context_length: int, block_size: int) -> int
     each = blocks_for(longest(request, context_length) - 1, block_size)
     shared = (len(request.prompt) - 1) // block_size if samples > 1 else 0
     return shared + samples * (each - shared)
+
+
+def check_fits(request: Request, context_length: int, num_blocks: int, block_size: int) -> None:
+    """A request that can never be served is said so at once, with the numbers.
+
+    Raises:
+        Refused: the prompt leaves no room in the model's context (``too_long``), or the whole pool is too small for
+            the request (``too_large``).
+    """
+    length = len(request.prompt)
+    if length >= context_length:
+        raise Refused(
+            f"The prompt has {length:,} tokens; accepted are up to {context_length - 1:,}, since prompt and output "
+            f"share a context of {context_length:,}.",
+            field="prompt",
+            code="too_long",
+        )
+    needed = blocks_needed(request, context_length, block_size)
+    if needed > num_blocks:
+        samples = request.sampling.n
+        output = longest(request, context_length) - length
+        raise Refused(
+            f"A prompt of {length:,} tokens and {samples} x {output:,} output tokens needs {needed:,} blocks of "
+            f"{block_size} tokens; accepted are up to {num_blocks:,}, the whole pool. Lower max_tokens or n, or "
+            f"shorten the prompt.",
+            field="max_tokens",
+            code="too_large",
+        )

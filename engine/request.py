@@ -24,6 +24,7 @@ class Sequence:
     computed: int = 0
     finish_reason: FinishReason | None = None
     state: RequestState = RequestState.WAITING
+    furthest: int = 0  # the most tokens it ever had computed: what lies below and runs again is work redone
     rank: int = 0  # the request's priority, or better once it has waited too long
     preempted_step: int = -1  # the step in which it last lost its blocks
     resumed_step: int = -1  # the step in which it last came back from preemption
@@ -101,8 +102,36 @@ class Request:
         return RequestState.FINISHED
 
     @property
+    def prompt_length(self) -> int:
+        return len(self.prompt)
+
+    @property
     def output_tokens(self) -> int:
-        return sum(s.output_length for s in self.sequences)
+        return sum(max(0, s.output_length) for s in self.sequences)
+
+    @property
+    def queue_s(self) -> float | None:
+        """Seconds from arrival until it was first scheduled."""
+        return None if self.started is None else self.started - self.arrival
+
+    @property
+    def ttft_s(self) -> float | None:
+        """Seconds from arrival to the first token of any sample."""
+        return None if self.first_token is None else self.first_token - self.arrival
+
+    @property
+    def e2e_s(self) -> float | None:
+        """Seconds from arrival to its end."""
+        return None if self.ended is None else self.ended - self.arrival
+
+    @property
+    def tokens_per_s(self) -> float | None:
+        """Output tokens of all samples a second, from the first token on."""
+        if self.first_token is None:
+            return None
+        newest = max(s.last_token for s in self.sequences)
+        after_first = self.output_tokens - 1
+        return after_first / (newest - self.first_token) if newest > self.first_token else None
 
 
 class Work(NamedTuple):

@@ -25,6 +25,12 @@ AGEING_STEPS = 1_000
 #: The rank that ageing gives; below every priority that a request may ask for.
 AGED = -2_000_000
 
+#: Tokens in a step at most, before anything is known of the device's working memory.
+MAX_BUDGET = 1_000_000
+
+#: Tokens in a step where the configuration leaves the choice.
+DEFAULT_BUDGET = 256
+
 #: The most room that admission leaves for each running sequence to grow, in tokens; less where outputs are shorter.
 LOOKAHEAD = 64
 
@@ -40,7 +46,7 @@ class Scheduler:
         self.cache = cache
         self.config = config
         self.prefers_swap = prefers_swap
-        self.ceiling = 1_000_000  # tokens in a step that the device's working memory is known to allow
+        self.ceiling = MAX_BUDGET  # tokens in a step that the device's working memory is known to allow
         self.running = Turns()
         self.waiting = Turns()
         self.swapped = 0  # how many of the waiting
@@ -54,7 +60,7 @@ class Scheduler:
     @property
     def budget(self) -> int:
         """The most tokens in a step."""
-        return min(self.config.token_budget or 256, self.ceiling)
+        return min(self.config.token_budget or DEFAULT_BUDGET, self.ceiling)
 
     @property
     def places(self) -> int:
@@ -101,22 +107,28 @@ class Scheduler:
             self.swapped += 1
             draft.swapped_out.append(sequence)
         else:
-            self._give_up(sequence)
+            self._drop_blocks(sequence)
             draft.preempted.append(sequence)
         sequence.preempted_step = self._step
         sequence.request.preemptions += 1
         self._queue(sequence)
 
-    def drop_swapped(self) -> bool:
-        """Give up the host blocks of the swapped sequence whose turn is last; False if there is none."""
-        for sequence in reversed(self.waiting.order):
-            if sequence.state is RequestState.SWAPPED:
-                self.swapped -= 1
-                self._give_up(sequence)
-                self._draft.preempted.append(sequence)
-                sequence.request.preemptions += 1
-                return True
-        return False
+    def give_up(self, sequence: Sequence) -> None:
+        """Take the blocks of a running or swapped sequence for good: it will be recomputed."""
+        if sequence.state is RequestState.RUNNING:
+            self.preempt(sequence, may_swap=False)
+        else:
+            self.swapped -= 1
+            self._drop_blocks(sequence)
+            self._draft.preempted.append(sequence)
+            sequence.request.preemptions += 1
+
+    def configure(self, config: EngineConfig) -> None:
+        """Follow other settings from the next step on."""
+        if config.token_budget != self.config.token_budget:
+            self.ceiling = MAX_BUDGET
+        self.config = config
+        self._refused = None
 
     # --- the step ---------------------------------------------------------------------------------------------------
 
@@ -345,7 +357,7 @@ class Scheduler:
             return False
         return True
 
-    def _give_up(self, sequence: Sequence) -> None:
+    def _drop_blocks(self, sequence: Sequence) -> None:
         self.cache.close(sequence.number)
         sequence.computed = 0
         sequence.state = RequestState.PREEMPTED

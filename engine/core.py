@@ -1,0 +1,496 @@
+"""The engine: requests in, tokens out, one step at a time.
+
+No socket, no thread, no tensor here: whoever owns an :class:`Engine` calls it from one thread and gives it a
+:class:`Runner` that computes.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
+
+from ..ipc.vocabulary import FinishReason, Refused, RequestState, SamplingParams, parse_priority
+from .capacity import check_fits
+from .config import EngineConfig
+from .cost import Speeds
+from .facts import tier_facts
+from .kv_cache import KVCache
+from .metrics import Metrics
+from .reconfigure import Reconfiguration, reconfigure
+from .request import Request, Sequence, StepPlan, Work
+from .scheduler import DEFAULT_BUDGET, Scheduler
+
+if TYPE_CHECKING:
+    from .detokenizer import TextStream
+    from .repage import HostResize, Repage
+
+log = logging.getLogger(__name__)
+
+#: How many ended requests stay known, and how many tokens they may hold between them.
+ENDED_KEPT = 1_000
+ENDED_TOKENS_KEPT = 2_000_000
+
+
+class Runner(Protocol):
+    """What computes: a model over the tensors behind a cache."""
+
+    slot_bytes: int
+    forward_ms: float  # of the last execute
+    sample_ms: float
+    bytes_copied: int  # by the journal of the last execute
+
+    def execute(self, plan: StepPlan, cache: KVCache) -> list[int]:
+        """Carry out and clear the cache's journal, then compute the plan's work, if any. Returns the next token of
+        each work that samples, in plan order; -1 where its logits were not finite."""
+
+    def move(self, repage: Repage) -> int:
+        """Carry out a repage's slot moves; returns bytes copied."""
+
+    def resize_host(self, resize: HostResize, block_size: int) -> int:
+        """Another size of the host pool; returns bytes copied."""
+
+    def forget(self, seq: int) -> None:
+        """A sequence ended."""
+
+
+@dataclass(slots=True)
+class Output:
+    """New tokens of one sample. ``text`` is what became certain with them."""
+
+    request: Request
+    index: int
+    token_ids: list[int]
+    text: str
+    finish_reason: FinishReason | None
+
+
+@dataclass(slots=True)
+class StepReport:
+    """The fields of ``telemetry.StepRecord``; entries are (request number, tokens, prefill)."""
+
+    step: int
+    time: float
+    budget: int
+    prefill_tokens: int
+    decode_tokens: int
+    running: int
+    waiting: int
+    swapped: int
+    schedule_ms: float
+    forward_ms: float
+    sample_ms: float
+    other_ms: float
+    entries: list[tuple[int, int, bool]]
+    preempted: list[int]
+    swapped_out: list[int]
+    resumed: list[int]
+
+
+@dataclass(slots=True)
+class StepResult:
+    """What a step brought. ``ended``: requests that ended in it or since the one before, each exactly once."""
+
+    outputs: list[Output]
+    ended: list[Request]
+    report: StepReport
+    started: list[Request] = field(default_factory=list)
+
+
+class Engine:
+    """Takes requests, plans and runs steps, and hands out tokens.
+
+    ``eos_ids`` end a sequence; ``context_length`` bounds prompt plus output; ``vocabulary`` bounds token ids;
+    ``text_stream`` makes the detokenizer of one sequence.
+    """
+
+    def __init__(
+        self,
+        config: EngineConfig,
+        cache: KVCache,
+        runner: Runner,
+        *,
+        eos_ids: frozenset[int],
+        context_length: int,
+        vocabulary: int,
+        text_stream: Callable[[SamplingParams], TextStream],
+    ) -> None:
+        if config.token_budget is None:
+            config = dataclasses.replace(config, token_budget=DEFAULT_BUDGET)
+        self.config = config
+        self.cache = cache
+        self.runner = runner
+        self.eos_ids = eos_ids
+        self.context_length = context_length
+        self.vocabulary = vocabulary
+        self.scheduler = Scheduler(cache, config, self._prefers_swap)
+        self.speeds = Speeds()
+        self.metrics = Metrics()
+        self.requests: dict[str, Request] = {}
+        self.ended: deque[Request] = deque()
+        self.step_number = 0
+        self._text_stream = text_stream
+        self._streams: dict[int, TextStream] = {}
+        self._last_request = 0
+        self._last_sequence = 0
+        self._unreported: list[Request] = []  # ended since the last step
+        self._ended_tokens = 0
+
+    @property
+    def has_work(self) -> bool:
+        """Whether :meth:`step` has anything to do or to report."""
+        return bool(self.requests or self._unreported)
+
+    # --- requests ---------------------------------------------------------------------------------------------------
+
+    def submit(
+        self,
+        *,
+        id: str,
+        prompt: list[int],
+        sampling: SamplingParams,
+        priority: int | str,
+        client: str = "",
+        cache_salt: str = "",
+    ) -> Request:
+        """Queue a request; it can run in the very next step.
+
+        Raises:
+            Refused: anything about it is not acceptable; nothing has changed.
+        """
+        if not isinstance(id, str) or not id:
+            raise Refused.value("id", id, "a non-empty text")
+        if id in self.requests:
+            raise Refused(f"id is {id!r}, which a live request has; accepted is another one.", field="id",
+                          code="duplicate")  # fmt: skip
+        if len(self.scheduler.waiting) >= self.config.max_queue:
+            raise Refused(
+                f"{len(self.scheduler.waiting):,} requests wait already; accepted are up to "
+                f"{self.config.max_queue:,} (max_queue).",
+                code="queue_full",
+            )
+        sampling.check()
+        self._check_prompt(prompt)
+        request = Request(
+            number=self._last_request + 1,
+            id=id,
+            prompt=list(prompt),
+            sampling=sampling,
+            priority=parse_priority(priority),
+            client=client,
+            cache_salt=cache_salt,
+            forked=sampling.n == 1,
+        )
+        check_fits(request, self.context_length, self.cache.device.num_blocks, self.cache.block_size)
+        self._last_request += 1
+        for index in range(sampling.n):
+            self._last_sequence += 1
+            request.sequences.append(Sequence(self._last_sequence, request, index, list(prompt) if not index else []))
+        self.requests[id] = request
+        self.scheduler.add(request.sequences[0])
+        return request
+
+    def cancel(self, id: str) -> bool:
+        """End a request; False if there is no live one of that id. Its blocks are free at once."""
+        request = self.requests.get(id)
+        if request is None:
+            return False
+        self._stop(request, RequestState.CANCELLED, FinishReason.CANCELLED)
+        return True
+
+    def cancel_client(self, client: str) -> int:
+        """End all requests of a client; how many there were."""
+        theirs = [id for id, request in self.requests.items() if request.client == client]
+        return sum(self.cancel(id) for id in theirs)
+
+    def set_priority(self, id: str, priority: int | str) -> None:
+        """Raises :class:`Refused` for an unknown request or no priority."""
+        request = self.requests.get(id)
+        if request is None:
+            raise Refused(f"There is no live request {id!r}.", field="request", code="unknown_request")
+        self.scheduler.set_priority(request, parse_priority(priority))
+
+    def reconfigure(self, changes: dict[str, Any], *, dry_run: bool = False) -> Reconfiguration:
+        """Change live settings, all of them or none; with ``dry_run`` only tell what would happen.
+
+        Raises:
+            Refused: a change that is not acceptable; nothing has changed.
+        """
+        return reconfigure(self, changes, dry_run=dry_run)
+
+    def _check_prompt(self, prompt: list[int]) -> None:
+        if not isinstance(prompt, list) or not prompt:
+            raise Refused.value("prompt", prompt, "a list of at least one token id")
+        for token in prompt:
+            if type(token) is not int or not 0 <= token < self.vocabulary:
+                raise Refused.value("prompt", token, f"token ids from 0 to {self.vocabulary - 1:,}")
+
+    # --- the step ---------------------------------------------------------------------------------------------------
+
+    def step(self) -> StepResult:
+        """Plan one step, compute it, and take in what came of it."""
+        begun = time.perf_counter()
+        self.step_number += 1
+        self.cache.step = self.step_number
+        budget = self.scheduler.budget
+        plan = self.scheduler.plan(self.step_number)
+        planned = time.perf_counter()
+        self._note_starts(plan)
+        entries = [(work.sequence.request.number, work.count, work.prefill) for work in plan.work]
+        execution = _Execution()
+        self.run_journal()
+        self._execute(plan.work, execution)
+        outputs = self._accept(execution.sampled)
+        prefill_tokens = sum(count for _, count, prefill in entries if prefill)
+        decode_tokens = sum(count for _, count, prefill in entries if not prefill)
+        if prefill_tokens > decode_tokens:
+            self.speeds.prefill.add(prefill_tokens, execution.forward_ms / 1e3)
+        ended, self._unreported = self._unreported, []
+        total_ms = (time.perf_counter() - begun) * 1e3
+        schedule_ms = (planned - begun) * 1e3
+        other_ms = max(0.0, total_ms - schedule_ms - execution.forward_ms - execution.sample_ms)
+        report = StepReport(
+            step=self.step_number,
+            time=time.time(),
+            budget=budget,
+            prefill_tokens=prefill_tokens,
+            decode_tokens=decode_tokens,
+            running=len(self.scheduler.running),
+            waiting=len(self.scheduler.waiting) - self.scheduler.swapped,
+            swapped=self.scheduler.swapped,
+            schedule_ms=schedule_ms,
+            forward_ms=execution.forward_ms,
+            sample_ms=execution.sample_ms,
+            other_ms=other_ms,
+            entries=entries,
+            preempted=[s.request.number for s in plan.preempted],
+            swapped_out=[s.request.number for s in plan.swapped_out],
+            resumed=[s.request.number for s in plan.resumed],
+        )
+        self._note_step(report, execution)
+        return StepResult(outputs, ended, report, [s.request for s in plan.started])
+
+    def run_journal(self) -> int:
+        """Carry out the cache's pending copies; returns the bytes. Timed on its own, so that the choice between
+        swapping and recomputing knows the link's speed."""
+        if not self.cache.journal:
+            return 0
+        begun = time.perf_counter()
+        self.runner.execute(StepPlan(), self.cache)
+        self.speeds.link.add(self.runner.bytes_copied, time.perf_counter() - begun)
+        return self.runner.bytes_copied
+
+    def _execute(self, works: list[Work], execution: _Execution) -> None:
+        """Compute ``works``: at once, or where working memory does not suffice, in smaller parts."""
+        works = [work for work in works if not work.sequence.state.ended]
+        if not works:
+            return
+        try:
+            tokens = self.runner.execute(StepPlan(works), self.cache)
+        except Exception as error:
+            parts = _halves(works) if _is_out_of_memory(error) else None
+            if parts is None:
+                log.exception("step %d failed", self.step_number)
+                self._fail_all(works, error)
+                return
+            self._lower_ceiling(works)
+            for part in parts:
+                self._execute(part, execution)
+            return
+        execution.forward_ms += self.runner.forward_ms
+        execution.sample_ms += self.runner.sample_ms
+        self._commit(works, execution)
+        execution.sampled += zip([work.sequence for work in works if work.samples], tokens, strict=True)
+
+    def _commit(self, works: list[Work], execution: _Execution) -> None:
+        commit = self.cache.commit
+        for sequence, start, count, _ in works:
+            stop = sequence.computed = start + count
+            if start < sequence.furthest:
+                execution.redone += min(sequence.furthest, stop) - start
+            sequence.furthest = max(sequence.furthest, stop)
+            commit(sequence.number, sequence.tokens, stop)
+
+    def _accept(self, sampled: list[tuple[Sequence, int]]) -> list[Output]:
+        """Append sampled tokens to their sequences, and end those that end with them."""
+        now = time.monotonic()
+        outputs: list[Output] = []
+        gaps: list[float] = []
+        for sequence, token in sampled:
+            request = sequence.request
+            if sequence.state.ended:  # another sample of its request failed in this step
+                continue
+            if token < 0:
+                self._fail(
+                    request,
+                    "model",
+                    f"The model gave logits that are not finite after {len(sequence.tokens):,} tokens; "
+                    f"the request cannot go on.",
+                )
+                continue
+            if sequence.output_length:
+                gaps.append(now - sequence.last_token)
+            if request.first_token is None:
+                request.first_token = now
+                self.metrics.first_token(request, now)
+            sequence.last_token = now
+            sequence.tokens.append(token)
+            text, reason = self._read(sequence, token)
+            if text:
+                sequence.pieces.append(text)
+            outputs.append(Output(request, sequence.index, [token], text, reason))
+            if reason is not None:
+                self._finish(sequence, reason)
+        self.metrics.output(len(outputs), gaps, now)
+        return outputs
+
+    def _read(self, sequence: Sequence, token: int) -> tuple[str, FinishReason | None]:
+        """The text that the sequence's newest token makes certain, and whether and why it is the last one."""
+        sampling = sequence.request.sampling
+        stream = self._streams.get(sequence.number)
+        if stream is None:
+            stream = self._streams[sequence.number] = self._text_stream(sampling)
+        if token in self.eos_ids and not sampling.ignore_eos:
+            return stream.flush(), FinishReason.STOP
+        text, stopped = stream.push(token)
+        if stopped:
+            return text, FinishReason.STOP
+        if sequence.output_length >= sampling.max_tokens or len(sequence.tokens) >= self.context_length:
+            return text + stream.flush(), FinishReason.LENGTH
+        return text, None
+
+    # --- ends -------------------------------------------------------------------------------------------------------
+
+    def _finish(self, sequence: Sequence, reason: FinishReason) -> None:
+        self._close(sequence, RequestState.FINISHED, reason)
+        request = sequence.request
+        if all(s.state.ended for s in request.sequences):
+            self._end(request)
+
+    def _stop(self, request: Request, state: RequestState, reason: FinishReason) -> None:
+        for sequence in request.sequences:
+            if not sequence.state.ended:
+                self._close(sequence, state, reason)
+        self._end(request)
+
+    def _close(self, sequence: Sequence, state: RequestState, reason: FinishReason) -> None:
+        self.scheduler.remove(sequence)
+        sequence.state = state
+        sequence.finish_reason = reason
+        self._streams.pop(sequence.number, None)
+        self.runner.forget(sequence.number)
+
+    def _fail(self, request: Request, code: str, error: str) -> None:
+        request.error, request.error_code = error, code
+        self._stop(request, RequestState.FAILED, FinishReason.FAILED)
+
+    def _fail_all(self, works: list[Work], error: Exception) -> None:
+        """The step could not be computed: what was in it cannot go on, everything else can."""
+        requests = {work.sequence.request.number: work.sequence.request for work in works}
+        for request in requests.values():
+            self._fail(request, "internal", f"The step that held the request failed: {type(error).__name__}: {error}")
+
+    def _end(self, request: Request) -> None:
+        request.ended = time.monotonic()
+        del self.requests[request.id]
+        self.metrics.ended(request, request.ended)
+        self._unreported.append(request)
+        self.ended.append(request)
+        self._ended_tokens += _tokens_of(request)
+        while len(self.ended) > ENDED_KEPT or (self._ended_tokens > ENDED_TOKENS_KEPT and len(self.ended) > 1):
+            self._ended_tokens -= _tokens_of(self.ended.popleft())
+
+    # --- measuring and choosing -------------------------------------------------------------------------------------
+
+    def stats(self) -> dict[str, Any]:
+        """The fields of ``telemetry.Stats`` that the engine itself knows."""
+        counters = self.metrics.counters
+        prompt, output, requests = self.metrics.rates()
+        return {
+            "device": tier_facts(self.cache.device, self.runner.slot_bytes),
+            "host": tier_facts(self.cache.host, self.runner.slot_bytes),
+            "running": len(self.scheduler.running),
+            "waiting": len(self.scheduler.waiting) - self.scheduler.swapped,
+            "swapped": self.scheduler.swapped,
+            "prompt_tokens_per_s": prompt,
+            "output_tokens_per_s": output,
+            "requests_per_s": requests,
+            "latency": self.metrics.latency(),
+            "prefix_queried_tokens": counters.prefix_queried_tokens,
+            "prefix_hit_tokens": counters.prefix_hit_tokens,
+            "preemptions": counters.preemptions,
+            "steps": counters.steps,
+            "finished": counters.finished,
+            "failed": counters.failed,
+            "cancelled": counters.cancelled,
+        }
+
+    def _note_starts(self, plan: StepPlan) -> None:
+        now = time.monotonic()
+        for sequence in plan.started:
+            sequence.request.started = now
+            self.metrics.started(sequence.request, now)
+
+    def _note_step(self, report: StepReport, execution: _Execution) -> None:
+        self.metrics.step(
+            report.prefill_tokens,
+            execution.redone,
+            preempted=len(report.preempted),
+            swapped=len(report.swapped_out),
+            times=(report.schedule_ms, report.forward_ms, report.sample_ms, report.other_ms),
+        )
+
+    def _prefers_swap(self, sequence: Sequence) -> bool:
+        """Whether a sequence that loses its blocks should be swapped rather than recomputed."""
+        policy = self.config.preemption
+        if policy == "recompute" or not self.cache.host.num_blocks:
+            return False
+        if policy == "swap":
+            return True
+        blocks = self.cache.counts(sequence.number)[0]
+        return self.speeds.swap_is_cheaper(blocks * self.cache.block_size * self.runner.slot_bytes, sequence.computed)
+
+    def _lower_ceiling(self, works: list[Work]) -> None:
+        tokens = sum(work.count for work in works)
+        self.scheduler.ceiling = max(1, min(self.scheduler.ceiling, tokens // 2))
+        log.warning("a step of %d tokens ran out of working memory; steps have at most %d tokens from now on, until "
+                    "token_budget is set again", tokens, self.scheduler.ceiling)  # fmt: skip
+
+
+@dataclass(slots=True)
+class _Execution:
+    """What came of the parts that a step was computed in."""
+
+    sampled: list[tuple[Sequence, int]] = field(default_factory=list)
+    forward_ms: float = 0.0
+    sample_ms: float = 0.0
+    redone: int = 0  # tokens
+
+
+def _tokens_of(request: Request) -> int:
+    return len(request.prompt) + sum(len(s.tokens) for s in request.sequences)
+
+
+def _is_out_of_memory(error: Exception) -> bool:
+    # By name and text: torch's own class may not be imported here, and its CPU allocator raises a bare RuntimeError.
+    return (
+        isinstance(error, MemoryError)
+        or type(error).__name__ == "OutOfMemoryError"
+        or (isinstance(error, RuntimeError) and "can't allocate memory" in str(error))
+    )
+
+
+def _halves(works: list[Work]) -> tuple[list[Work], list[Work]] | None:
+    """Two smaller steps that compute the same, or ``None`` for a single token."""
+    if len(works) > 1:
+        middle = len(works) // 2
+        return works[:middle], works[middle:]
+    sequence, start, count, samples = works[0]
+    if count == 1:
+        return None
+    half = count // 2
+    return [Work(sequence, start, half, False)], [Work(sequence, start + half, count - half, samples)]

@@ -1,0 +1,195 @@
+"""What the engine has done lately: latency percentiles, rates, counters. Memory is bounded, a token costs little."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..ipc.vocabulary import RequestState
+from .request import Request
+
+WINDOW_S = 60  # what percentiles look back on
+RATE_S = 10  # what rates look back on
+
+#: Latency buckets grow by 2 % from 10 microseconds to about 3 hours, so a percentile is right within 1 %.
+_SMALLEST = 1e-5
+_LOG_STEP = math.log(1.02)
+_BUCKETS = 1_050
+
+
+@dataclass(slots=True)
+class Percentiles:
+    """Of the last 60 seconds, in seconds. ``count`` 0 means that there was nothing to measure."""
+
+    count: int = 0
+    p50: float = 0.0
+    p95: float = 0.0
+    p99: float = 0.0
+
+
+class _Seconds:
+    """A ring with one row of numbers for each of the last ``length`` seconds."""
+
+    def __init__(self, length: int, width: int) -> None:
+        self.rows = np.zeros((length, width), np.int64)
+        self._newest = 0  # second of the newest row
+
+    def row(self, now: float) -> np.ndarray:
+        """The row of the current second."""
+        self.advance(now)
+        row: np.ndarray = self.rows[self._newest % len(self.rows)]
+        return row
+
+    def advance(self, now: float) -> None:
+        """Empty the rows of the seconds that have passed since the last call."""
+        second = int(now)
+        passed = second - self._newest
+        if passed >= len(self.rows):
+            self.rows[:] = 0
+        else:
+            for skipped in range(self._newest + 1, second + 1):
+                self.rows[skipped % len(self.rows)] = 0
+        self._newest = max(second, self._newest)
+
+
+class Latency:
+    """Durations of the last 60 seconds, kept as one histogram a second."""
+
+    def __init__(self) -> None:
+        self._seconds = _Seconds(WINDOW_S, _BUCKETS)
+
+    def add(self, durations: list[float], now: float) -> None:
+        """``durations`` in seconds, all of which ended at ``now`` (monotonic seconds)."""
+        if not durations:
+            return
+        scaled = np.log(np.maximum(durations, _SMALLEST) / _SMALLEST) / _LOG_STEP
+        buckets = np.minimum(scaled.astype(np.int64), _BUCKETS - 1)
+        self._seconds.row(now)[:] += np.bincount(buckets, minlength=_BUCKETS)
+
+    def percentiles(self, now: float) -> Percentiles:
+        self._seconds.advance(now)
+        below = np.cumsum(self._seconds.rows.sum(axis=0))
+        count = int(below[-1])
+        if not count:
+            return Percentiles()
+        ranks = np.ceil(np.array([0.50, 0.95, 0.99]) * count)
+        middles = _SMALLEST * np.exp((np.searchsorted(below, ranks) + 0.5) * _LOG_STEP)
+        return Percentiles(count, *(float(value) for value in middles))
+
+
+class Rates:
+    """Prompt tokens, output tokens and finished requests a second, over the last 10 whole seconds."""
+
+    def __init__(self, now: float) -> None:
+        self._begun = now
+        self._seconds = _Seconds(RATE_S + 1, 3)
+
+    def add(self, prompt_tokens: int, output_tokens: int, requests: int, now: float) -> None:
+        row = self._seconds.row(now)
+        row[0] += prompt_tokens
+        row[1] += output_tokens
+        row[2] += requests
+
+    def per_second(self, now: float) -> tuple[float, float, float]:
+        row = self._seconds.row(now)
+        whole = self._seconds.rows.sum(axis=0) - row
+        # Before ten seconds have passed, what there is of them; the current second counts only if there is no other.
+        seconds = min(RATE_S, int(now) - int(self._begun))
+        if seconds < 1:
+            whole, seconds = row, 1
+        prompt, output, requests = (float(total) / seconds for total in whole)
+        return prompt, output, requests
+
+
+@dataclass(slots=True)
+class Counters:
+    """Totals since the engine started. Times in milliseconds."""
+
+    steps: int = 0
+    finished: int = 0
+    failed: int = 0
+    cancelled: int = 0
+    preemptions: int = 0
+    swaps: int = 0  # of the preemptions, those to the host tier
+    prompt_tokens: int = 0  # computed, those of recomputed prompts included
+    output_tokens: int = 0
+    prefix_queried_tokens: int = 0
+    prefix_hit_tokens: int = 0
+    redone_tokens: int = 0  # of all computed tokens, those that had been computed before
+    schedule_ms: float = 0.0
+    forward_ms: float = 0.0
+    sample_ms: float = 0.0
+    other_ms: float = 0.0
+
+
+class Metrics:
+    """Fed by the core. ``clock`` gives monotonic seconds."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self.clock = clock
+        self.counters = Counters()
+        self._latencies = {name: Latency() for name in ("ttft", "itl", "queue", "e2e")}
+        self._rates = Rates(clock())
+
+    def started(self, request: Request, now: float) -> None:
+        """The request was scheduled for the first time."""
+        self._latencies["queue"].add([now - request.arrival], now)
+        self.counters.prefix_queried_tokens += len(request.prompt)
+        self.counters.prefix_hit_tokens += request.cached_tokens
+
+    def first_token(self, request: Request, now: float) -> None:
+        self._latencies["ttft"].add([now - request.arrival], now)
+
+    def output(self, tokens: int, gaps: list[float], now: float) -> None:
+        """Output tokens came. ``gaps``: seconds since the token before, of each that had one."""
+        self.counters.output_tokens += tokens
+        self._rates.add(0, tokens, 0, now)
+        self._latencies["itl"].add(gaps, now)
+
+    def step(
+        self,
+        prefill_tokens: int,
+        redone_tokens: int,
+        *,
+        preempted: int,
+        swapped: int,
+        times: tuple[float, float, float, float],
+    ) -> None:
+        """A step ended. ``times``: milliseconds of scheduling, forward, sampling and the rest."""
+        counters = self.counters
+        counters.steps += 1
+        counters.prompt_tokens += prefill_tokens
+        counters.redone_tokens += redone_tokens
+        counters.preemptions += preempted + swapped
+        counters.swaps += swapped
+        counters.schedule_ms += times[0]
+        counters.forward_ms += times[1]
+        counters.sample_ms += times[2]
+        counters.other_ms += times[3]
+        if prefill_tokens:
+            self._rates.add(prefill_tokens, 0, 0, self.clock())
+
+    def ended(self, request: Request, now: float) -> None:
+        """A request ended, however it did; latencies count those that finished."""
+        state = request.state
+        if state is RequestState.FAILED:
+            self.counters.failed += 1
+        elif state is RequestState.CANCELLED:
+            self.counters.cancelled += 1
+        else:
+            self.counters.finished += 1
+            self._rates.add(0, 0, 1, now)
+            self._latencies["e2e"].add([now - request.arrival], now)
+
+    def latency(self) -> dict[str, Percentiles]:
+        """Percentiles of ``ttft``, ``itl``, ``queue`` and ``e2e``."""
+        now = self.clock()
+        return {name: latency.percentiles(now) for name, latency in self._latencies.items()}
+
+    def rates(self) -> tuple[float, float, float]:
+        """Prompt tokens computed, output tokens and finished requests a second."""
+        return self._rates.per_second(self.clock())

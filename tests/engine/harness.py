@@ -1,0 +1,88 @@
+"""An engine over TokenMemory: real core, scheduler and cache, a device of plain numbers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pagedeck.engine.config import EngineConfig
+from pagedeck.engine.core import Engine, StepResult
+from pagedeck.engine.kv_cache import KVCache
+from pagedeck.engine.request import Request
+from pagedeck.ipc.vocabulary import SamplingParams
+
+from .token_memory import TokenMemory, generate
+
+VOCABULARY = 1000
+
+
+class NumberStream:
+    """A detokenizer whose text of a token is its number and a blank; stop strings end it at once."""
+
+    def __init__(self, sampling: SamplingParams) -> None:
+        self.stop = sampling.stop
+
+    def push(self, token: int) -> tuple[str, bool]:
+        text = f"{token} "
+        return ("", True) if text in self.stop else (text, False)
+
+    def flush(self) -> str:
+        return ""
+
+
+def make_engine(
+    *,
+    num_blocks: int = 64,
+    block_size: int = 8,
+    host_blocks: int = 0,
+    context_length: int = 4096,
+    eos_ids: frozenset[int] = frozenset(),
+    runner: Any = None,
+    **settings: Any,
+) -> Engine:
+    config = EngineConfig(block_size=block_size, **{"token_budget": 32, "max_batch_size": 16, **settings})
+    cache = KVCache(num_blocks, block_size, host_blocks, prefix_caching=config.prefix_caching)
+    if runner is None:
+        runner = TokenMemory(num_blocks * block_size, host_blocks * block_size, vocabulary=VOCABULARY)
+    return Engine(
+        config,
+        cache,
+        runner,
+        eos_ids=eos_ids,
+        context_length=context_length,
+        vocabulary=VOCABULARY,
+        text_stream=NumberStream,
+    )
+
+
+def submit(engine: Engine, id: str, prompt: list[int], max_tokens: int, priority: int = 10, **more: Any) -> Request:
+    salt, client = more.pop("cache_salt", ""), more.pop("client", "")
+    sampling = SamplingParams(max_tokens=max_tokens, temperature=0.0, **more)
+    return engine.submit(id=id, prompt=prompt, sampling=sampling, priority=priority, cache_salt=salt, client=client)
+
+
+def step(engine: Engine) -> StepResult:
+    """One step, after which the invariants hold."""
+    result = engine.step()
+    engine.cache.check()
+    report = result.report
+    assert report.prefill_tokens + report.decode_tokens <= report.budget
+    assert len(report.entries) <= engine.config.max_batch_size
+    return result
+
+
+def run(engine: Engine, limit: int = 10_000) -> list[StepResult]:
+    """Steps until there is nothing left to do."""
+    results = []
+    while engine.has_work:
+        results.append(step(engine))
+        assert len(results) < limit, "the engine does not come to an end"
+    return results
+
+
+def output(request: Request, index: int = 0) -> list[int]:
+    return request.sequences[index].tokens[len(request.prompt) :]
+
+
+def expected(request: Request, index: int = 0) -> list[int]:
+    """What the request must say, undisturbed, if nothing but max_tokens ends it."""
+    return generate(request.prompt, request.sampling.max_tokens, VOCABULARY, index)
