@@ -1,0 +1,84 @@
+"""The app's start: options, application, session, window."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import sys
+from collections.abc import Sequence
+
+from PySide6.QtCore import QSettings, QTimer
+from PySide6.QtWidgets import QApplication
+
+from .. import __version__
+from . import theme
+from .i18n import Languages, parse_language
+from .icons import app_icon
+from .link import EngineLink
+from .main_window import MainWindow
+from .session import EngineSession
+
+
+def parser() -> argparse.ArgumentParser:
+    made = argparse.ArgumentParser(
+        prog="pagedeck app",
+        description="Open the app: attach to a running engine, or start one.",
+        epilog="Any other option is a setting of the engine, as in `pagedeck serve`.",
+        allow_abbrev=False,
+    )
+    made.add_argument("-n", "--name", help="the engine's name; it is started when it does not run")
+    made.add_argument("--connection", metavar="FILE", help="attach to the engine of this connection file")
+    made.add_argument("--language", choices=("en", "zh"), help="the window's language (default: the system's)")
+    made.add_argument("--theme", choices=("system", "light", "dark"), help="(default: follow the system)")
+    return made
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Open the window and return its exit code. Options that are not the app's own are passed on to the engine."""
+    options, engine_arguments = parser().parse_known_args(arguments)
+    app = QApplication.instance() or QApplication(sys.argv[:1])
+    assert isinstance(app, QApplication)
+    app.setApplicationName("pagedeck")
+    app.setOrganizationName("pagedeck")
+    app.setApplicationDisplayName("Pagedeck")
+    app.setApplicationVersion(__version__)
+    app.setDesktopFileName("pagedeck")
+    app.setWindowIcon(app_icon())
+    settings = QSettings(QSettings.Format.IniFormat, QSettings.Scope.UserScope, "pagedeck", "app")
+
+    languages = Languages()
+    languages.switch(parse_language(options.language or _stored(settings, "window/language")))
+    theme.current().set_mode(options.theme or _stored(settings, "window/theme") or "system")
+    session = EngineSession(EngineLink(), engine_arguments)
+    window = MainWindow(session, languages, settings)
+    window.toolbar.themeChosen.connect(lambda mode: settings.setValue("window/theme", mode))
+    window.toolbar.languageChosen.connect(lambda language: settings.setValue("window/language", language))
+    window.show()
+    QTimer.singleShot(0, lambda: session.open(options.connection or options.name))
+    awake = _close_on_signals(window)
+    code = app.exec()
+    awake.stop()
+    session.close()
+    return code
+
+
+def _stored(settings: QSettings, key: str) -> str | None:
+    value = settings.value(key)
+    return value if isinstance(value, str) else None
+
+
+def _close_on_signals(window: MainWindow) -> QTimer:
+    """Ctrl-C and a terminate close the window as its button does. Python runs a handler only when Python runs: hence
+    the timer."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: window.close())
+    awake = QTimer(interval=250)
+    awake.timeout.connect(lambda: None)
+    awake.start()
+    return awake
+
+
+if __name__ == "__main__":
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    sys.exit(main())

@@ -1,0 +1,108 @@
+"""A strip above the pages: what the engine is going through, and what to do about it. Hidden when all is well."""
+
+from __future__ import annotations
+
+import time
+
+from PySide6.QtCore import QEvent, Qt, QTimer
+from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QProgressBar, QPushButton, QVBoxLayout, QWidget
+
+from . import quantities, theme, words
+from .session import EngineSession
+from .state import ConnectionState
+
+#: A wait of unknown length shows its age, so that nobody looks at a spinner and wonders.
+TICK_MS = 1000
+
+
+class Banner(QFrame):
+    """What the engine is going through: loading and how far, not answering since when, died with its last words."""
+
+    def __init__(self, session: EngineSession, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self._session = session
+        self.setProperty("role", "banner")
+        self.title = QLabel(wordWrap=True)
+        self.title.setProperty("role", "title")
+        self.detail = QLabel(wordWrap=True, textFormat=Qt.TextFormat.PlainText)
+        self.detail.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
+        self.progress = QProgressBar(textVisible=False)
+        self.action = QPushButton()
+        self.action.setProperty("role", "primary")
+        self.action.clicked.connect(self._act)
+
+        text = QVBoxLayout()
+        text.setSpacing(theme.GRID // 2)
+        text.addWidget(self.title)
+        text.addWidget(self.detail)
+        text.addWidget(self.progress)
+        layout = QHBoxLayout(self)
+        layout.setContentsMargins(2 * theme.GRID, theme.GRID, 2 * theme.GRID, theme.GRID)
+        layout.setSpacing(2 * theme.GRID)
+        layout.addLayout(text, 1)
+        layout.addWidget(self.action, 0, Qt.AlignmentFlag.AlignTop)
+        self._tick = QTimer(self, interval=TICK_MS)
+        self._tick.timeout.connect(self.show_state)
+        session.changed.connect(self.show_state)
+        self.show_state()
+
+    def show_state(self) -> None:
+        state = self._session.state
+        title, detail, action = self._texts(state)
+        self.title.setText(title)
+        self.detail.setText(detail)
+        self.detail.setVisible(bool(detail))
+        self.detail.setFont(theme.mono_font(-1) if state == ConnectionState.DIED else self.font())
+        self.action.setText(action)
+        self.action.setVisible(bool(action))
+        waiting = state in (ConnectionState.CONNECTING, ConnectionState.LOADING)
+        share = self._session.link.view.progress
+        known = share is not None and not self._session.starting
+        self.progress.setVisible(waiting)
+        self.progress.setRange(0, 1000 if known else 0)
+        if share is not None and known:
+            self.progress.setValue(round(1000 * share))
+        self.progress.setAccessibleName(title)
+        self.setVisible(bool(title))
+        moving = waiting or state == ConnectionState.NOT_ANSWERING
+        if moving != self._tick.isActive():
+            self._tick.start() if moving else self._tick.stop()
+
+    def _texts(self, state: ConnectionState) -> tuple[str, str, str]:
+        """Title, detail, button."""
+        view = self._session.link.view
+        name = self._session.name
+        waited = quantities.duration(max(0.0, round(time.time() - self._session.since)))
+        if state == ConnectionState.LOADING and self._session.starting:
+            return self.tr("Starting the engine …"), self.tr("for %1").replace("%1", waited), ""
+        if state == ConnectionState.CONNECTING:
+            return self.tr("Connecting to %1 …").replace("%1", name), self.tr("for %1").replace("%1", waited), ""
+        if state == ConnectionState.LOADING:
+            return self.tr("Loading the model …"), self._loading(view.detail, view.progress, waited), ""
+        if state == ConnectionState.DRAINING:
+            return self.tr("The engine finishes what it has and takes nothing new."), "", ""
+        if state == ConnectionState.NOT_ANSWERING:
+            title = self.tr("The engine has not answered for %1.").replace("%1", waited)
+            return title, self.tr("Its process still runs. It may be busy, or stuck."), self.tr("Restart")
+        if state == ConnectionState.DIED:
+            return self.tr("The engine died."), self._session.last_words or view.detail, self.tr("Restart")
+        if state == ConnectionState.STOPPED:
+            return self.tr("The engine is stopped."), "", self.tr("Start")
+        if state == ConnectionState.DISCONNECTED:
+            return self.tr("No engine is connected."), view.detail, self.tr("Start")
+        return "", "", ""
+
+    def _loading(self, detail: str, progress: float | None, waited: str) -> str:
+        parts = [words.loading(detail)]
+        if progress is not None:
+            parts.append(quantities.percent(progress))
+        parts.append(self.tr("for %1").replace("%1", waited))
+        return " · ".join(filter(None, parts))
+
+    def _act(self) -> None:
+        self._session.restart()
+
+    def changeEvent(self, event: QEvent) -> None:
+        if event.type() == QEvent.Type.LanguageChange:
+            self.show_state()
+        super().changeEvent(event)

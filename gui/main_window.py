@@ -1,0 +1,189 @@
+"""The window: toolbar, rail, pages, inspector, status bar. It arranges; what a part does is in the part's own file."""
+
+from __future__ import annotations
+
+from PySide6.QtCore import QEvent, QSettings, Qt, QTimer
+from PySide6.QtGui import QAction, QCloseEvent, QKeySequence
+from PySide6.QtWidgets import (
+    QDockWidget,
+    QHBoxLayout,
+    QLabel,
+    QMainWindow,
+    QSizePolicy,
+    QSplitter,
+    QStackedWidget,
+    QVBoxLayout,
+    QWidget,
+)
+
+from ..ipc.telemetry import Event
+from . import theme, words
+from .banner import Banner
+from .batch_view import BatchView
+from .block_map import BlockMap
+from .i18n import Languages
+from .icons import app_icon
+from .inspector import Inspector
+from .latency_view import LatencyView
+from .log_view import LogView
+from .playground import Playground
+from .rail import PAGES, Rail
+from .request_table import RequestTable
+from .selection import Selection
+from .session import EngineSession
+from .settings_panel import SettingsPanel
+from .toolbar import Toolbar
+
+#: The newest sentence stays in the status bar at least so long before an event's may replace it.
+HOLD_MS = 6000
+
+_SAID_IN_STATUS = frozenset({"state", "preempted", "finished", "cancelled", "failed"})
+
+
+class MainWindow(QMainWindow):
+    def __init__(self, session: EngineSession, languages: Languages, settings: QSettings) -> None:
+        """``settings`` keeps the layout between starts."""
+        super().__init__()
+        self.session = session
+        self._settings = settings
+        link = session.link
+        self.selection = Selection(self)
+        self.setWindowIcon(app_icon())
+        self.setMinimumSize(900, 560)
+
+        self.map, self.batch = BlockMap(link, self.selection), BatchView(link, self.selection)
+        self.requests = RequestTable(link, self.selection)
+        self.latency = LatencyView(link)
+        self.playground = Playground(link, languages)
+        self.settings_panel = SettingsPanel(link)
+        self.log = LogView(link)
+        self.toolbar = Toolbar(session, languages)
+        self.rail = Rail()
+        self.banner = Banner(session)
+        self._arrange()
+        self._make_dock(Inspector(link, self.selection))
+        self._make_status()
+
+        self.rail.chosen.connect(self._turn_to)
+        self.playground.shown.connect(self.show_on_map)
+        self.playground.said.connect(self.say)
+        self.settings_panel.said.connect(self.say)
+        self.map.sampleRequested.connect(self.send_sample)
+        session.failed.connect(lambda text: self.say(text, "error"))
+        link.eventReceived.connect(self._event)
+        self.toolbar.inspectorToggled.connect(self.dock.setVisible)
+        self.dock.visibilityChanged.connect(self.toolbar.show_inspector)
+        clear = QAction(self)
+        clear.setShortcut(QKeySequence("Ctrl+Shift+A"))
+        clear.triggered.connect(self.selection.clear)
+        self.addAction(clear)
+        self.retranslate()
+        self._restore()
+
+    # --- layout -------------------------------------------------------------------------------------------------
+
+    def _arrange(self) -> None:
+        self.addToolBar(Qt.ToolBarArea.TopToolBarArea, self.toolbar)
+        self.splitter = QSplitter(Qt.Orientation.Vertical, childrenCollapsible=False)
+        self.splitter.addWidget(self.map)
+        self.splitter.addWidget(self.batch)
+        self.splitter.setStretchFactor(0, 3)
+        self.splitter.setStretchFactor(1, 1)
+        self.splitter.setSizes([500, 180])
+        self.pages = QStackedWidget()
+        for page in (self.splitter, self.requests, self.latency, self.playground, self.settings_panel, self.log):
+            self.pages.addWidget(page)
+        right = QVBoxLayout()
+        right.setContentsMargins(0, 0, 0, 0)
+        right.setSpacing(0)
+        right.addWidget(self.banner)
+        right.addWidget(self.pages, 1)
+        centre = QWidget()
+        row = QHBoxLayout(centre)
+        row.setContentsMargins(0, 0, 0, 0)
+        row.setSpacing(0)
+        row.addWidget(self.rail)
+        row.addLayout(right, 1)
+        self.setCentralWidget(centre)
+
+    def _make_dock(self, inspector: Inspector) -> None:
+        self.inspector = inspector
+        self.dock = QDockWidget()
+        self.dock.setObjectName("inspector")
+        self.dock.setAllowedAreas(Qt.DockWidgetArea.RightDockWidgetArea | Qt.DockWidgetArea.LeftDockWidgetArea)
+        self.dock.setWidget(inspector)
+        inspector.setMinimumWidth(30 * theme.GRID)
+        self.addDockWidget(Qt.DockWidgetArea.RightDockWidgetArea, self.dock)
+
+    def _make_status(self) -> None:
+        self.said = QLabel()
+        self.said.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Preferred)
+        self.said.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
+        self.statusBar().addWidget(self.said, 1)
+        self.statusBar().setSizeGripEnabled(False)
+        self._hold = QTimer(self, interval=HOLD_MS, singleShot=True)
+
+    def _restore(self) -> None:
+        geometry, state = self._settings.value("window/geometry"), self._settings.value("window/state")
+        if geometry is None or not self.restoreGeometry(geometry):
+            self.resize(1280, 800)
+        if state is not None:
+            self.restoreState(state)
+        splitter = self._settings.value("window/splitter")
+        if splitter is not None:
+            self.splitter.restoreState(splitter)
+        self.rail.choose(str(self._settings.value("window/page", PAGES[0].key)))
+
+    def _keep(self) -> None:
+        self._settings.setValue("window/geometry", self.saveGeometry())
+        self._settings.setValue("window/state", self.saveState())
+        self._settings.setValue("window/splitter", self.splitter.saveState())
+        self._settings.setValue("window/page", self.rail.current)
+        self._settings.sync()
+
+    # --- verbs --------------------------------------------------------------------------------------------------
+
+    def say(self, text: str, level: str = "info") -> None:
+        """Say in the status bar what just happened, and keep it in the log."""
+        self._show_said(text)
+        self._hold.start()
+        self.log.add(text, level)
+
+    def show_on_map(self, number: int) -> None:
+        """Select a request and turn to the map."""
+        self.selection.select_request(number)
+        self.rail.choose("map")
+
+    def send_sample(self) -> None:
+        """The empty map's invitation: fill the server, so that there is something to see."""
+        self.playground.fill()
+
+    # --- what happens -------------------------------------------------------------------------------------------
+
+    def _turn_to(self, key: str) -> None:
+        self.pages.setCurrentIndex([page.key for page in PAGES].index(key))
+
+    def _event(self, event: Event) -> None:
+        important = event.level in ("warning", "error")
+        if (event.kind in _SAID_IN_STATUS or important) and (important or not self._hold.isActive()):
+            self._show_said(words.event(event))
+
+    def _show_said(self, text: str) -> None:
+        self.said.setText(text.replace("\n", " · "))
+        self.said.setToolTip(text)
+
+    def closeEvent(self, event: QCloseEvent) -> None:
+        self._keep()
+        self.hide()
+        self.session.close()
+        super().closeEvent(event)
+
+    def changeEvent(self, event: QEvent) -> None:
+        if event.type() == QEvent.Type.LanguageChange:
+            self.retranslate()
+        super().changeEvent(event)
+
+    def retranslate(self) -> None:
+        self.setWindowTitle("Pagedeck")
+        self.dock.setWindowTitle(self.tr("Inspector"))
+        self.said.setAccessibleName(self.tr("What just happened"))

@@ -1,0 +1,259 @@
+"""Live requests: sort, filter, cancel, change class."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from PySide6.QtCore import (
+    QEvent,
+    QItemSelection,
+    QItemSelectionModel,
+    QModelIndex,
+    QPersistentModelIndex,
+    QPoint,
+    QRect,
+    Qt,
+    QTimer,
+)
+from PySide6.QtGui import QAction, QColor, QFontMetrics, QKeySequence, QPainter, QShowEvent
+from PySide6.QtWidgets import (
+    QAbstractItemView,
+    QComboBox,
+    QHBoxLayout,
+    QLabel,
+    QLineEdit,
+    QMenu,
+    QPushButton,
+    QStyle,
+    QStyledItemDelegate,
+    QStyleOptionViewItem,
+    QTableView,
+    QVBoxLayout,
+    QWidget,
+)
+
+from ..ipc.protocol import SetPriority
+from ..ipc.telemetry import RequestRow
+from ..ipc.vocabulary import PRIORITIES, RequestState
+from . import theme, words
+from .link import EngineLink
+from .request_model import COLUMNS, NUMBER, STATE, RequestModel
+from .selection import Selection
+
+#: The table follows at most so often; the eye reads no faster.
+REFRESH_MS = 250
+
+_Index = QModelIndex | QPersistentModelIndex
+
+_LIVE = frozenset(state.value for state in RequestState if not state.ended)
+_ENDED = frozenset(state.value for state in RequestState if state.ended)
+
+
+class StateDelegate(QStyledItemDelegate):
+    """Draws a request's state as a dot of its hue before the word."""
+
+    def initStyleOption(self, option: QStyleOptionViewItem, index: _Index) -> None:
+        super().initStyleOption(option, index)
+        option.features &= ~QStyleOptionViewItem.ViewItemFeature.HasDecoration
+
+    def paint(self, painter: QPainter, option: QStyleOptionViewItem, index: _Index) -> None:
+        shifted = QStyleOptionViewItem(option)
+        style = option.widget.style()
+        style.drawPrimitive(QStyle.PrimitiveElement.PE_PanelItemViewItem, option, painter, option.widget)
+        dot = theme.GRID
+        shifted.rect = option.rect.adjusted(2 * dot, 0, 0, 0)
+        super().paint(painter, shifted, index)
+        painter.save()
+        painter.setRenderHint(QPainter.RenderHint.Antialiasing)
+        painter.setPen(Qt.PenStyle.NoPen)
+        painter.setBrush(QColor(index.data(Qt.ItemDataRole.DecorationRole)))
+        painter.drawEllipse(QRect(option.rect.left() + dot, option.rect.center().y() - dot // 2 + 1, dot, dot))
+        painter.restore()
+
+
+class RequestTable(QWidget):
+    """The table with its filter and its two verbs. What is selected here is selected everywhere."""
+
+    def __init__(self, link: EngineLink, selection: Selection, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self._link = link
+        self._selection = selection
+        self.model = RequestModel(link.view.requests)
+
+        self.filter = QLineEdit(clearButtonEnabled=True)
+        self.which = QComboBox()
+        for states in (None, _LIVE, _ENDED):
+            self.which.addItem("", states)
+        self.count = QLabel()
+        self.count.setProperty("role", "muted")
+        self.cancel_button = QPushButton()
+        self.class_button = QPushButton()
+        self._class_menu = QMenu(self)
+        self._class_actions = [QAction(self) for _ in PRIORITIES]
+        for action, name in zip(self._class_actions, PRIORITIES, strict=True):
+            action.setData(name)
+            action.triggered.connect(lambda _=False, name=name: self.set_class(name))
+            self._class_menu.addAction(action)
+        self.class_button.setMenu(self._class_menu)
+        self.cancel_action = QAction(self)
+        self.cancel_action.setShortcut(QKeySequence.StandardKey.Delete)
+        self.cancel_action.setShortcutContext(Qt.ShortcutContext.WidgetWithChildrenShortcut)
+        self.addAction(self.cancel_action)
+
+        self.view = QTableView()
+        self.view.setModel(self.model)
+        self._prepare_view()
+        self.empty = QLabel(alignment=Qt.AlignmentFlag.AlignCenter, wordWrap=True)
+        self.empty.setProperty("role", "muted")
+
+        bar = QHBoxLayout()
+        bar.addWidget(self.filter, 1)
+        bar.addWidget(self.which)
+        bar.addWidget(self.count)
+        bar.addStretch(1)
+        bar.addWidget(self.class_button)
+        bar.addWidget(self.cancel_button)
+        layout = QVBoxLayout(self)
+        layout.setContentsMargins(2 * theme.GRID, 2 * theme.GRID, 2 * theme.GRID, theme.GRID)
+        layout.setSpacing(theme.GRID)
+        layout.addLayout(bar)
+        layout.addWidget(self.view, 1)
+        layout.addWidget(self.empty, 1)
+
+        self._timer = QTimer(self, interval=REFRESH_MS, singleShot=True)
+        self._timer.timeout.connect(self.refresh)
+        link.requestsChanged.connect(self._soon)
+        link.statsChanged.connect(self._soon)
+        selection.changed.connect(self._follow_selection)
+        self.filter.textChanged.connect(self._filter_changed)
+        self.which.currentIndexChanged.connect(self._filter_changed)
+        self.cancel_button.clicked.connect(self.cancel)
+        self.cancel_action.triggered.connect(self.cancel)
+        self.view.selectionModel().selectionChanged.connect(self._rows_selected)
+        self.retranslate()
+        self.refresh()
+
+    # --- verbs --------------------------------------------------------------------------------------------------
+
+    def chosen(self) -> list[RequestRow]:
+        """The live requests among the selected rows: those that can still be acted on."""
+        rows = (self.model.request_at(index.row()) for index in self.view.selectionModel().selectedRows())
+        return [row for row in rows if row is not None and row.state in _LIVE]
+
+    def cancel(self) -> None:
+        for row in self.chosen():
+            self._link.cancel(row.id)
+
+    def set_class(self, name: str) -> None:
+        for row in self.chosen():
+            self._link.request(SetPriority(request=row.id, priority=name), lambda reply: None)
+
+    def refresh(self) -> None:
+        """Show the requests as they are known now."""
+        self.model.refresh(self._visible())
+        self._follow_selection()
+        self._tell()
+
+    # --- inner --------------------------------------------------------------------------------------------------
+
+    def _prepare_view(self) -> None:
+        view = self.view
+        view.setSelectionBehavior(QAbstractItemView.SelectionBehavior.SelectRows)
+        view.setSelectionMode(QAbstractItemView.SelectionMode.ExtendedSelection)
+        view.setSortingEnabled(True)
+        view.sortByColumn(NUMBER, Qt.SortOrder.DescendingOrder)
+        view.setShowGrid(False)
+        view.setWordWrap(False)
+        view.setTabKeyNavigation(False)
+        view.setItemDelegateForColumn(STATE, StateDelegate(view))
+        view.setFont(theme.number_font(view.font()))
+        view.setContextMenuPolicy(Qt.ContextMenuPolicy.CustomContextMenu)
+        view.customContextMenuRequested.connect(self._context_menu)
+        rows = view.verticalHeader()
+        rows.hide()
+        rows.setDefaultSectionSize(3 * theme.GRID + 2)
+        header = view.horizontalHeader()
+        header.setHighlightSections(False)
+        header.setStretchLastSection(True)
+        metrics = QFontMetrics(view.font())
+        for place, column in enumerate(COLUMNS):
+            view.setColumnWidth(place, metrics.horizontalAdvance(column.width) + 4 * theme.GRID)
+
+    def _visible(self) -> range:
+        first = self.view.rowAt(0)
+        last = self.view.rowAt(self.view.viewport().height() - 1)
+        end = last + 1 if last >= 0 else self.model.rowCount()
+        return range(max(0, first), end)
+
+    def _soon(self) -> None:
+        if self.isVisible() and not self._timer.isActive():
+            self._timer.start()
+
+    def showEvent(self, event: QShowEvent) -> None:
+        super().showEvent(event)
+        self.refresh()
+
+    def _filter_changed(self) -> None:
+        self.model.set_filter(self.filter.text(), self.which.currentData())
+        self._tell()
+
+    def _tell(self) -> None:
+        shown, known = self.model.rowCount(), len(self._link.view.requests)
+        self.count.setText(self.tr("%1 of %2").replace("%1", str(shown)).replace("%2", str(known)))
+        self.view.setVisible(bool(known))
+        self.empty.setVisible(not known)
+        can = bool(self.chosen())
+        self.cancel_button.setEnabled(can)
+        self.cancel_action.setEnabled(can)
+        self.class_button.setEnabled(can)
+
+    def _rows_selected(self, selected: QItemSelection, deselected: QItemSelection) -> None:
+        rows = self.view.selectionModel().selectedRows()
+        if len(rows) == 1 and self.model.number_at(rows[0].row()) != self._selection.request:
+            self._selection.select_request(self.model.number_at(rows[0].row()))
+        self._tell()
+
+    def _follow_selection(self) -> None:
+        row = self.model.row_of(self._selection.request)
+        chosen = self.view.selectionModel().selectedRows()
+        if row is None or row in [index.row() for index in chosen]:
+            return
+        flags = QItemSelectionModel.SelectionFlag
+        self.view.selectionModel().setCurrentIndex(
+            self.model.index(row, NUMBER), flags.ClearAndSelect | flags.Rows | flags.Current
+        )
+
+    def _context_menu(self, at: QPoint) -> None:
+        menu = QMenu(self)
+        menu.addAction(self.cancel_action)
+        submenu = menu.addMenu(self.class_button.text())
+        submenu.addActions(self._class_actions)
+        submenu.setEnabled(self.class_button.isEnabled())
+        menu.exec(self.view.viewport().mapToGlobal(at))
+
+    def changeEvent(self, event: QEvent) -> None:
+        if event.type() == QEvent.Type.LanguageChange:
+            self.retranslate()
+        super().changeEvent(event)
+
+    def retranslate(self) -> None:
+        self.filter.setPlaceholderText(self.tr("Filter by number, id, state, class"))
+        self.filter.setAccessibleName(self.tr("Filter requests"))
+        for place, text in enumerate((self.tr("All"), self.tr("Live"), self.tr("Ended"))):
+            self.which.setItemText(place, text)
+        self.which.setAccessibleName(self.tr("Which requests"))
+        self.cancel_button.setText(self.tr("Cancel"))
+        self.cancel_button.setToolTip(self.tr("End the selected requests and free their blocks"))
+        self.cancel_action.setText(self.tr("Cancel"))
+        self.class_button.setText(self.tr("Class"))
+        self.class_button.setToolTip(self.tr("Change how urgent the selected requests are"))
+        _name(self._class_actions)
+        self.view.setAccessibleName(self.tr("Requests"))
+        self.empty.setText(self.tr("Requests appear here when they arrive: from the playground, or from any client."))
+        self.model.headerDataChanged.emit(Qt.Orientation.Horizontal, 0, len(COLUMNS) - 1)
+        self._tell()
+
+
+def _name(actions: Iterable[QAction]) -> None:
+    for action in actions:
+        action.setText(words.class_name(action.data()))

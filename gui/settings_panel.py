@@ -1,0 +1,497 @@
+"""The engine's settings: stage edits, preview what they would do, apply, read what happened, undo."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from PySide6.QtCore import QEvent, Qt, QTimer, Signal
+from PySide6.QtGui import QFontMetrics
+from PySide6.QtWidgets import (
+    QComboBox,
+    QGridLayout,
+    QHBoxLayout,
+    QLabel,
+    QLineEdit,
+    QPushButton,
+    QScrollArea,
+    QSizePolicy,
+    QVBoxLayout,
+    QWidget,
+)
+
+from ..ipc.protocol import EngineMessage, Failed, Reconfigure, Reconfigured, ReconfigureReport, SettingInfo
+from . import quantities, theme, words
+from .link import EngineLink
+from .scroll import plain_scroll
+
+#: A preview is asked for when no edit came for so long.
+PREVIEW_AFTER_MS = 300
+
+_EDITOR_WIDTH = 18 * theme.GRID
+
+
+def _set_role(label: QWidget, role: str) -> None:
+    label.setProperty("role", role)
+    label.style().unpolish(label)
+    label.style().polish(label)
+
+
+class SettingEditor(QWidget):
+    """One live setting: title, field with unit, what it may be, what it does; what is staged; why it was refused.
+
+    Numbers are typed freely: it is the engine that knows what it accepts, and its refusal appears beside the field.
+    """
+
+    edited = Signal()
+
+    def __init__(self, info: SettingInfo, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.info = info
+        self._title = QLabel()
+        self._mark = QLabel()
+        self._mark.setProperty("role", "warning")
+        self._field: QComboBox | QLineEdit = self._make_field()
+        self._title.setBuddy(self._field)
+        self._unit = QLabel()
+        self._unit.setProperty("role", "muted")
+        self._range = QLabel()
+        self._range.setProperty("role", "muted")
+        self._meaning = QLabel(wordWrap=True)
+        self._meaning.setProperty("role", "muted")
+        self._refusal = QLabel(wordWrap=True)
+        self._refusal.setProperty("role", "error")
+        self._refusal.hide()
+
+        head = QHBoxLayout()
+        head.setSpacing(theme.GRID)
+        head.addWidget(self._title)
+        head.addWidget(self._mark)
+        head.addStretch(1)
+        line = QHBoxLayout()
+        line.setSpacing(theme.GRID)
+        line.addWidget(self._field)
+        line.addWidget(self._unit)
+        line.addStretch(1)
+        line.addWidget(self._range)
+        layout = QVBoxLayout(self)
+        layout.setContentsMargins(0, theme.GRID, 0, theme.GRID)
+        layout.setSpacing(theme.GRID // 2)
+        layout.addLayout(head)
+        layout.addLayout(line)
+        layout.addWidget(self._refusal)
+        layout.addWidget(self._meaning)
+        self.show_info(info)
+        self.retranslate()
+
+    @property
+    def field(self) -> QComboBox | QLineEdit:
+        return self._field
+
+    @property
+    def value(self) -> Any:
+        """What the field holds: of the setting's own type where it can be read so, else the text, for the engine to
+        refuse."""
+        if isinstance(self._field, QComboBox):
+            return self._field.currentData()
+        text = self._field.text().strip().replace(",", "")
+        try:
+            return float(text) if isinstance(self.info.value, float) else int(text)
+        except ValueError:
+            return text
+
+    @property
+    def staged(self) -> bool:
+        return bool(self.value != self.info.value)
+
+    def show_info(self, info: SettingInfo) -> None:
+        """Take the engine's state of the setting; a staged edit stays staged."""
+        staged = self.staged if self.info is not info else False
+        self.info = info
+        if not staged:
+            self.stage(info.value)
+        self._show_mark()
+
+    def stage(self, value: Any) -> None:
+        """Put a value into the field."""
+        if isinstance(self._field, QComboBox):
+            self._field.setCurrentIndex(max(0, self._field.findData(value)))
+        else:
+            self._field.setText(f"{value:g}" if isinstance(value, float) and math.isfinite(value) else str(value))
+
+    def refuse(self, why: str) -> None:
+        """Say why the value was refused; the empty text takes it back."""
+        self._refusal.setText(why)
+        self._refusal.setVisible(bool(why))
+
+    @property
+    def refusal(self) -> str:
+        return self._refusal.text() if self._refusal.isVisibleTo(self) else ""
+
+    def _make_field(self) -> QComboBox | QLineEdit:
+        if self.info.choices is not None:
+            box = QComboBox()
+            for choice in self.info.choices:
+                box.addItem("", choice)
+            box.currentIndexChanged.connect(self._changed)
+            box.setFixedWidth(_EDITOR_WIDTH)
+            return box
+        line = QLineEdit()
+        line.setFont(theme.number_font(line.font()))
+        line.textChanged.connect(self._changed)
+        line.setFixedWidth(_EDITOR_WIDTH)
+        return line
+
+    def _changed(self) -> None:
+        self.refuse("")
+        self._show_mark()
+        self.edited.emit()
+
+    def _show_mark(self) -> None:
+        self._mark.setVisible(self.staged)
+        self._mark.setText(self.tr("● not applied; now %1").replace("%1", words.value(self.info.value)))
+
+    def retranslate(self) -> None:
+        self._title.setText(words.title(self.info.name))
+        self._title.setToolTip(self.info.name)
+        self._unit.setText(words.unit(self.info.unit))
+        self._meaning.setText(words.meaning(self.info))
+        self._field.setAccessibleName(words.title(self.info.name))
+        self._field.setAccessibleDescription(words.meaning(self.info))
+        if isinstance(self._field, QComboBox):
+            for place, choice in enumerate(self.info.choices or []):
+                self._field.setItemText(place, words.value(choice))
+            self._range.clear()
+        else:
+            self._range.setText(words.accepted(self.info))
+        self._show_mark()
+
+
+class Effects(QWidget):
+    """What a change would do or did, as figures: blocks moved, bytes, pause, preempted, cached blocks given up."""
+
+    def __init__(self, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self._grid = QGridLayout(self)
+        self._grid.setContentsMargins(0, 0, 0, 0)
+        self._grid.setHorizontalSpacing(2 * theme.GRID)
+        self._grid.setVerticalSpacing(theme.GRID // 2)
+        self._grid.setColumnStretch(1, 1)
+        self._cells = [(QLabel(), QLabel()) for _ in range(5)]
+        for row, (name, figure) in enumerate(self._cells):
+            name.setProperty("role", "muted")
+            figure.setFont(theme.number_font(figure.font()))
+            self._grid.addWidget(name, row, 0)
+            self._grid.addWidget(figure, row, 1)
+        self._notes = QLabel(wordWrap=True)
+        self._grid.addWidget(self._notes, len(self._cells), 0, 1, 2)
+
+    def show_report(self, report: ReconfigureReport) -> None:
+        pause = quantities.duration(report.pause_ms / 1000)
+        figures = (
+            (self.tr("Blocks moved"), quantities.count(report.blocks_moved)),
+            (self.tr("Copied"), quantities.size(report.bytes_copied)),
+            (self.tr("Pause"), self.tr("about %1 (estimate)").replace("%1", pause) if report.dry_run else pause),
+            (self.tr("Preempted"), words.sequences(report.preempted)),
+            (self.tr("Cached blocks given up"), quantities.count(report.cached_dropped)),
+        )
+        for (name, figure), (title, text) in zip(self._cells, figures, strict=True):
+            name.setText(title)
+            figure.setText(text)
+        self._notes.setText("\n".join(words.note(note) for note in report.notes))
+        self._notes.setVisible(bool(report.notes))
+
+
+class SettingsPanel(QWidget):
+    """All settings of the engine. ``said`` carries the sentence for the status bar."""
+
+    said = Signal(str)
+
+    def __init__(self, link: EngineLink, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self._link = link
+        self.editors: dict[str, SettingEditor] = {}
+        self._fixed: list[tuple[SettingInfo, QLabel, QLabel, QLabel]] = []
+        self._undo: dict[str, Any] = {}
+        self._preview: ReconfigureReport | None = None
+        self._report: ReconfigureReport | None = None
+        self._applying = False
+        self._problem = ""  # a refusal that belongs to no field
+        self._asked = 0  # previews asked for; an answer to an older one is stale
+
+        self._heading, self._fixed_heading = QLabel(), QLabel()
+        for heading in (self._heading, self._fixed_heading):
+            heading.setProperty("role", "title")
+        self._fixed_hint = QLabel(wordWrap=True)
+        self._fixed_hint.setProperty("role", "muted")
+        self.empty = QLabel(alignment=Qt.AlignmentFlag.AlignCenter, wordWrap=True)
+        self.empty.setProperty("role", "muted")
+        self._live_box = QVBoxLayout()
+        self._live_box.setSpacing(0)
+        self._fixed_grid = QGridLayout()
+        self._fixed_grid.setHorizontalSpacing(2 * theme.GRID)
+        self._fixed_grid.setVerticalSpacing(theme.GRID)
+        self._fixed_grid.setColumnStretch(2, 1)
+
+        self._scroll = self._make_list()
+        side = self._make_side()
+        layout = QHBoxLayout(self)
+        layout.setContentsMargins(0, 0, 0, 0)
+        layout.setSpacing(0)
+        layout.addWidget(self._scroll, 1)
+        layout.addWidget(self.empty, 1)
+        layout.addWidget(side)
+
+        self._preview_timer = QTimer(self, interval=PREVIEW_AFTER_MS, singleShot=True)
+        self._preview_timer.timeout.connect(self.preview)
+        link.settingsChanged.connect(self.show_settings)
+        link.connectionChanged.connect(self._show_buttons)
+        self.retranslate()
+        self.show_settings()
+
+    def _make_list(self) -> QScrollArea:
+        inner = QWidget()
+        column = QVBoxLayout(inner)
+        column.setContentsMargins(3 * theme.GRID, 2 * theme.GRID, 3 * theme.GRID, 2 * theme.GRID)
+        column.setSpacing(theme.GRID)
+        column.addWidget(self._heading)
+        column.addLayout(self._live_box)
+        column.addSpacing(2 * theme.GRID)
+        column.addWidget(self._fixed_heading)
+        column.addWidget(self._fixed_hint)
+        column.addLayout(self._fixed_grid)
+        column.addStretch(1)
+        inner.setMaximumWidth(90 * theme.GRID)
+        scroll = plain_scroll()
+        scroll.setWidget(inner)
+        return scroll
+
+    def _make_side(self) -> QWidget:
+        """Preview above, what happened below, and the one place to apply."""
+        self._preview_title, self._report_title = QLabel(), QLabel()
+        self._preview_text, self._report_text = QLabel(wordWrap=True), QLabel(wordWrap=True)
+        self._preview_effects, self._report_effects = Effects(), Effects()
+        self.apply_button, self.discard_button, self.undo_button = QPushButton(), QPushButton(), QPushButton()
+        self.apply_button.setProperty("role", "primary")
+        self.apply_button.clicked.connect(self.apply)
+        self.discard_button.clicked.connect(self.discard)
+        self.undo_button.clicked.connect(self.undo)
+        for title in (self._preview_title, self._report_title):
+            title.setProperty("role", "title")
+
+        buttons = QHBoxLayout()
+        buttons.addWidget(self.apply_button, 1)
+        buttons.addWidget(self.discard_button)
+        side = QWidget()
+        side.setFixedWidth(36 * theme.GRID)
+        side.setSizePolicy(QSizePolicy.Policy.Fixed, QSizePolicy.Policy.Expanding)
+        column = QVBoxLayout(side)
+        column.setContentsMargins(2 * theme.GRID, 2 * theme.GRID, 2 * theme.GRID, 2 * theme.GRID)
+        column.setSpacing(theme.GRID)
+        column.addWidget(self._preview_title)
+        column.addWidget(self._preview_text)
+        column.addWidget(self._preview_effects)
+        column.addLayout(buttons)
+        column.addSpacing(3 * theme.GRID)
+        column.addWidget(self._report_title)
+        column.addWidget(self._report_text)
+        column.addWidget(self._report_effects)
+        column.addWidget(self.undo_button, 0, Qt.AlignmentFlag.AlignLeft)
+        column.addStretch(1)
+        return side
+
+    # --- settings -----------------------------------------------------------------------------------------------
+
+    def show_settings(self) -> None:
+        """Take the settings as the link knows them; staged edits stay."""
+        settings = self._link.view.settings
+        live = [info for info in settings if info.live]
+        if [info.name for info in live] == [*self.editors]:
+            for info in live:
+                self.editors[info.name].show_info(info)
+        else:
+            self._build_editors(live)
+        self._build_fixed([info for info in settings if not info.live])
+        self._scroll.setVisible(bool(settings))
+        self.empty.setVisible(not settings)
+        self._show_buttons()
+
+    def _build_editors(self, live: list[SettingInfo]) -> None:
+        for editor in self.editors.values():
+            editor.setParent(None)
+            editor.deleteLater()
+        self.editors = {info.name: SettingEditor(info) for info in live}
+        for editor in self.editors.values():
+            editor.edited.connect(self._edited)
+            self._live_box.addWidget(editor)
+
+    def _build_fixed(self, fixed: list[SettingInfo]) -> None:
+        for _, *labels in self._fixed:
+            for label in labels:
+                label.setParent(None)
+                label.deleteLater()
+        self._fixed = []
+        for row, info in enumerate(fixed):
+            title, value, meaning = QLabel(), QLabel(), QLabel(wordWrap=True)
+            value.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
+            meaning.setProperty("role", "muted")
+            self._fixed.append((info, title, value, meaning))
+            for column, label in enumerate((title, value, meaning)):
+                self._fixed_grid.addWidget(label, row, column, Qt.AlignmentFlag.AlignTop)
+        self._write_fixed()
+
+    def _write_fixed(self) -> None:
+        width = 20 * theme.GRID
+        for info, title, value, meaning in self._fixed:
+            title.setText(words.title(info.name))
+            title.setToolTip(info.name)
+            text = words.value_with_unit(info, info.value)
+            value.setText(QFontMetrics(value.font()).elidedText(text, Qt.TextElideMode.ElideMiddle, width))
+            value.setToolTip(text)
+            meaning.setText(words.meaning(info))
+
+    # --- verbs --------------------------------------------------------------------------------------------------
+
+    @property
+    def staged(self) -> dict[str, Any]:
+        return {name: editor.value for name, editor in self.editors.items() if editor.staged}
+
+    def preview(self) -> None:
+        """Ask the engine what the staged edits would do."""
+        changes = self.staged
+        if not changes:
+            return
+        self._asked += 1
+        asked = self._asked
+        self._link.request(Reconfigure(changes=changes, dry_run=True), lambda reply: self._previewed(asked, reply))
+
+    def apply(self) -> None:
+        changes = self.staged
+        if changes and not self._applying:
+            self._send(changes)
+
+    def undo(self) -> None:
+        """Give the settings of the last change their values from before it."""
+        if self._undo and not self._applying:
+            self._send(self._undo)
+
+    def discard(self) -> None:
+        """Forget the staged edits."""
+        for editor in self.editors.values():
+            editor.stage(editor.info.value)
+            editor.refuse("")
+
+    def _send(self, changes: dict[str, Any]) -> None:
+        self._applying = True
+        self._show_buttons()
+        self._link.request(Reconfigure(changes=changes), self._applied)
+
+    # --- answers ------------------------------------------------------------------------------------------------
+
+    def _edited(self) -> None:
+        self._preview = None
+        self._problem = ""
+        self._asked += 1
+        if self.staged:
+            self._preview_timer.start()
+        else:
+            self._preview_timer.stop()
+        self._show_buttons()
+
+    def _previewed(self, asked: int, reply: EngineMessage) -> None:
+        if asked != self._asked:
+            return
+        if isinstance(reply, Reconfigured):
+            self._preview = reply.report
+        elif isinstance(reply, Failed):
+            self._refused(reply)
+        self._show_buttons()
+
+    def _applied(self, reply: EngineMessage) -> None:
+        self._applying = False
+        if isinstance(reply, Reconfigured):
+            self._take_report(reply.report)
+        elif isinstance(reply, Failed):
+            self._refused(reply)
+        self._show_buttons()
+
+    def _take_report(self, report: ReconfigureReport) -> None:
+        self._report = report
+        self._preview = None
+        self._problem = ""
+        self._undo = {name: before for name, (before, _) in report.changes.items()}
+        for name, (_, after) in report.changes.items():
+            if name in self.editors:
+                editor = self.editors[name]
+                editor.info.value = after
+                editor.stage(after)
+        self.said.emit(words.report(report, self._link.view.settings))
+
+    def _refused(self, failed: Failed) -> None:
+        why = words.refusal(failed, self._link.view.settings)
+        editor = self.editors.get(failed.field)
+        if editor is not None:
+            editor.refuse(why)
+            self._scroll.ensureWidgetVisible(editor)
+        else:
+            self._problem = why
+        self._preview = None
+        self.said.emit(f"{words.title(failed.field)}{words.colon()}{why}" if failed.field else why)
+
+    # --- showing ------------------------------------------------------------------------------------------------
+
+    def _show_buttons(self) -> None:
+        staged = self.staged
+        refused = any(editor.refusal for editor in self.editors.values())
+        reachable = bool(self._link.view.settings) and not self._applying
+        self.apply_button.setEnabled(bool(staged) and not refused and reachable)
+        self.discard_button.setEnabled(bool(staged) and not self._applying)
+        self.undo_button.setEnabled(bool(self._undo) and reachable)
+        self.undo_button.setVisible(bool(self._undo))
+        self._preview_effects.setVisible(self._preview is not None)
+        if self._preview is not None:
+            self._preview_effects.show_report(self._preview)
+        self._report_title.setVisible(self._report is not None)
+        self._report_text.setVisible(self._report is not None)
+        self._report_effects.setVisible(self._report is not None)
+        if self._report is not None:
+            self._report_effects.show_report(self._report)
+            self._report_text.setText(words.report(self._report, self._link.view.settings))
+        self._preview_text.setText(self._preview_sentence(staged, refused))
+        _set_role(self._preview_text, "error" if self._problem else "muted")
+
+    def _preview_sentence(self, staged: dict[str, Any], refused: bool) -> str:
+        if self._applying:
+            return self.tr("Applying …")
+        if self._problem:
+            return self._problem
+        if not staged:
+            return self.tr("Change a setting to see what it would do. Nothing changes before you apply it.")
+        if refused:
+            return self.tr("A value was refused; the reason stands beside its field.")
+        if self._preview is None:
+            return self.tr("Asking the engine …")
+        infos = {info.name: info for info in self._link.view.settings}
+        return words.changes({name: (infos[name].value, value) for name, value in staged.items()}, infos)
+
+    def changeEvent(self, event: QEvent) -> None:
+        if event.type() == QEvent.Type.LanguageChange:
+            self.retranslate()
+        super().changeEvent(event)
+
+    def retranslate(self) -> None:
+        self._heading.setText(self.tr("While running"))
+        self._fixed_heading.setText(self.tr("Needs a restart"))
+        self._fixed_hint.setText(self.tr("These are chosen when the engine starts."))
+        self._preview_title.setText(self.tr("Preview"))
+        self._report_title.setText(self.tr("What happened"))
+        self.apply_button.setText(self.tr("Apply"))
+        self.discard_button.setText(self.tr("Discard"))
+        self.discard_button.setToolTip(self.tr("Forget the edits that are not applied"))
+        self.undo_button.setText(self.tr("Undo"))
+        self.undo_button.setToolTip(self.tr("Give the changed settings their values from before"))
+        self.empty.setText(self.tr("The settings appear here when an engine is ready."))
+        for editor in self.editors.values():
+            editor.retranslate()
+        self._write_fixed()
+        self._show_buttons()

@@ -1,0 +1,188 @@
+"""The toolbar: which engine and how it is, its verbs, the one-glance figures, theme and language."""
+
+from __future__ import annotations
+
+from PySide6.QtCore import QEvent, QSize, Qt, Signal
+from PySide6.QtGui import QAction, QColor
+from PySide6.QtWidgets import QMenu, QSizePolicy, QToolBar, QToolButton, QWidget
+
+from ..ipc.endpoint import list_connections
+from . import theme, words
+from .glance import Glance
+from .i18n import Language, Languages
+from .icons import icon
+from .session import EngineSession
+from .state import ConnectionState
+
+_MODES = ("system", "light", "dark")
+
+
+class Toolbar(QToolBar):
+    inspectorToggled = Signal(bool)
+    themeChosen = Signal(str)
+    languageChosen = Signal(str)
+
+    def __init__(self, session: EngineSession, languages: Languages, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self._session = session
+        self._languages = languages
+        self.setObjectName("toolbar")
+        self.setMovable(False)
+        self.setContextMenuPolicy(Qt.ContextMenuPolicy.PreventContextMenu)
+        self.setIconSize(QSize(20, 20))
+
+        self.engine_button = self._button()
+        self.engine_button.setToolButtonStyle(Qt.ToolButtonStyle.ToolButtonTextBesideIcon)
+        self.engine_button.setPopupMode(QToolButton.ToolButtonPopupMode.InstantPopup)
+        self._engines = QMenu(self)
+        self._engines.aboutToShow.connect(self.list_engines)
+        self.engine_button.setMenu(self._engines)
+        self.keep_serving = QAction(self, checkable=True)
+        self.keep_serving.toggled.connect(lambda on: setattr(session, "keep_serving", on))
+        self.start_button, self.stop_button, self.restart_button = (self._button() for _ in range(3))
+        self.start_button.clicked.connect(session.start)
+        self.stop_button.clicked.connect(session.stop)
+        self.restart_button.clicked.connect(session.restart)
+        self._space(expanding=True)
+        self.glance = Glance(session.link)
+        self.addWidget(self.glance)
+        self._space(expanding=True)
+        self.theme_button, self.language_button, self.inspector_button = (self._button() for _ in range(3))
+        self.theme_button.clicked.connect(self._next_theme)
+        self.language_button.setToolButtonStyle(Qt.ToolButtonStyle.ToolButtonTextOnly)
+        self.language_button.clicked.connect(self._other_language)
+        self.inspector_button.setCheckable(True)
+        self.inspector_button.toggled.connect(self.inspectorToggled)
+
+        session.changed.connect(self.show_state)
+        theme.current().changed.connect(self._draw)
+        self.retranslate()
+        self._draw()
+
+    def _button(self) -> QToolButton:
+        button = QToolButton()
+        button.setProperty("role", "flat")
+        button.setFocusPolicy(Qt.FocusPolicy.TabFocus)
+        self.addWidget(button)
+        return button
+
+    def _space(self, *, expanding: bool) -> None:
+        space = QWidget()
+        horizontal = QSizePolicy.Policy.Expanding if expanding else QSizePolicy.Policy.Fixed
+        space.setSizePolicy(horizontal, QSizePolicy.Policy.Preferred)
+        self.addWidget(space)
+
+    # --- the engine ---------------------------------------------------------------------------------------------
+
+    def show_state(self) -> None:
+        session = self._session
+        state = session.state
+        status = session.link.view.status
+        model = (status.model if status is not None else "").rstrip("/").rpartition("/")[2]
+        name = model or session.name
+        self.engine_button.setText(f"{_elided(name)} · {words.connection(state)}")
+        self.engine_button.setIcon(icon("dot", self._state_colour(state)))
+        self.engine_button.setToolTip(self._story())
+        self.engine_button.setAccessibleName(self.engine_button.text())
+        self.start_button.setEnabled(not session.alive)
+        self.stop_button.setEnabled(session.alive)
+        self.restart_button.setEnabled(session.alive or state == ConnectionState.DIED)
+        self.keep_serving.setEnabled(session.owned)
+
+    def _story(self) -> str:
+        status = self._session.link.view.status
+        if status is None:
+            return self._session.name
+        facts = [status.model, status.device, status.dtype, self.tr("process %1").replace("%1", str(status.pid))]
+        return f"{self._session.name}\n{' · '.join(filter(None, facts))}"
+
+    def list_engines(self) -> None:
+        """Fill the menu with the engines that run now."""
+        menu = self._engines
+        menu.clear()
+        running = list_connections()
+        for connection in running:
+            action = menu.addAction(f"{connection.name} · {_elided(connection.model.rstrip('/').rpartition('/')[2])}")
+            action.setCheckable(True)
+            action.setChecked(connection.name == self._session.name)
+            action.triggered.connect(lambda _=False, connection=connection: self._session.attach(connection))
+        if not running:
+            menu.addAction(self.tr("No engine runs")).setEnabled(False)
+        menu.addSeparator()
+        menu.addAction(self.keep_serving)
+
+    @staticmethod
+    def _state_colour(state: ConnectionState) -> QColor:
+        palette = theme.current().palette
+        return QColor(
+            {
+                ConnectionState.READY: palette.good,
+                ConnectionState.CONNECTING: palette.warning,
+                ConnectionState.LOADING: palette.warning,
+                ConnectionState.DRAINING: palette.warning,
+                ConnectionState.NOT_ANSWERING: palette.error,
+                ConnectionState.DIED: palette.error,
+            }.get(state, palette.muted)
+        )
+
+    # --- appearance ---------------------------------------------------------------------------------------------
+
+    def show_inspector(self, shown: bool) -> None:
+        self.inspector_button.blockSignals(True)
+        self.inspector_button.setChecked(shown)
+        self.inspector_button.blockSignals(False)
+
+    def _next_theme(self) -> None:
+        mode = _MODES[(_MODES.index(theme.current().mode) + 1) % len(_MODES)]
+        theme.current().set_mode(mode)
+        self._draw()
+        self.retranslate()
+        self.themeChosen.emit(mode)
+
+    def _other_language(self) -> None:
+        english = self._languages.current == Language.ENGLISH
+        language = Language.CHINESE if english else Language.ENGLISH
+        self._languages.switch(language)
+        self.languageChosen.emit(str(language))
+
+    def _draw(self) -> None:
+        ink = QColor(theme.current().palette.ink)
+        for button, name in (
+            (self.start_button, "start"),
+            (self.stop_button, "stop"),
+            (self.restart_button, "restart"),
+            (self.theme_button, f"theme-{theme.current().mode}"),
+            (self.inspector_button, "inspector"),
+        ):
+            button.setIcon(icon(name, ink))
+        self.show_state()
+
+    def changeEvent(self, event: QEvent) -> None:
+        if event.type() == QEvent.Type.LanguageChange:
+            self.retranslate()
+        super().changeEvent(event)
+
+    def retranslate(self) -> None:
+        modes = {"system": self.tr("follows the system"), "light": self.tr("light"), "dark": self.tr("dark")}
+        texts = (
+            (self.start_button, self.tr("Start the engine")),
+            (self.stop_button, self.tr("Stop the engine")),
+            (self.restart_button, self.tr("Restart the engine")),
+            (self.theme_button, self.tr("Theme: %1").replace("%1", modes[theme.current().mode])),
+            (self.inspector_button, self.tr("Show or hide the inspector")),
+        )
+        for button, text in texts:
+            button.setToolTip(text)
+            button.setAccessibleName(text)
+        english = self._languages.current == Language.ENGLISH
+        self.language_button.setText("中" if english else "EN")
+        other = Language.CHINESE if english else Language.ENGLISH
+        self.language_button.setToolTip(other.own_name)
+        self.language_button.setAccessibleName(other.own_name)
+        self.keep_serving.setText(self.tr("Keep serving when the window closes"))
+        self.setWindowTitle(self.tr("Toolbar"))
+        self.show_state()
+
+
+def _elided(name: str, longest: int = 24) -> str:
+    return name if len(name) <= longest else f"{name[: longest - 1]}…"

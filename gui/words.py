@@ -1,0 +1,329 @@
+"""The engine's words in the user's language: states, classes, settings, reports, events, refusals.
+
+The engine speaks English and stable keys. Keys that are known here are translated; anything else (a setting of a newer
+engine, a line of its log) is shown as the engine said it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from PySide6.QtCore import QCoreApplication
+
+from ..ipc.protocol import Failed, ReconfigureReport, SettingInfo
+from ..ipc.telemetry import Event, RequestRow
+from ..ipc.vocabulary import PRIORITIES, BlockState, EngineState, RequestState, priority_name
+from . import quantities
+from .i18n import QT_TRANSLATE_NOOP
+from .quantities import NBSP
+
+_REQUEST_STATES = {
+    RequestState.WAITING: QT_TRANSLATE_NOOP("Words", "waiting"),
+    RequestState.RUNNING: QT_TRANSLATE_NOOP("Words", "running"),
+    RequestState.PREEMPTED: QT_TRANSLATE_NOOP("Words", "preempted"),
+    RequestState.SWAPPED: QT_TRANSLATE_NOOP("Words", "swapped out"),
+    RequestState.FINISHED: QT_TRANSLATE_NOOP("Words", "finished"),
+    RequestState.CANCELLED: QT_TRANSLATE_NOOP("Words", "cancelled"),
+    RequestState.FAILED: QT_TRANSLATE_NOOP("Words", "failed"),
+}
+_BLOCK_STATES = {
+    BlockState.FREE: QT_TRANSLATE_NOOP("Words", "free"),
+    BlockState.RESERVED: QT_TRANSLATE_NOOP("Words", "reserved"),
+    BlockState.CACHED: QT_TRANSLATE_NOOP("Words", "cached"),
+    BlockState.SWAPPED: QT_TRANSLATE_NOOP("Words", "swapped out"),
+    BlockState.ACTIVE: QT_TRANSLATE_NOOP("Words", "active"),
+    BlockState.SHARED: QT_TRANSLATE_NOOP("Words", "shared"),
+}
+_ENGINE_STATES = {
+    EngineState.LOADING: QT_TRANSLATE_NOOP("Words", "loading"),
+    EngineState.READY: QT_TRANSLATE_NOOP("Words", "ready"),
+    EngineState.DRAINING: QT_TRANSLATE_NOOP("Words", "draining"),
+    EngineState.FAILED: QT_TRANSLATE_NOOP("Words", "failed"),
+    EngineState.STOPPED: QT_TRANSLATE_NOOP("Words", "stopped"),
+}
+_CONNECTIONS = {
+    "disconnected": QT_TRANSLATE_NOOP("Words", "not connected"),
+    "connecting": QT_TRANSLATE_NOOP("Words", "connecting"),
+    "loading": QT_TRANSLATE_NOOP("Words", "loading"),
+    "ready": QT_TRANSLATE_NOOP("Words", "running"),
+    "draining": QT_TRANSLATE_NOOP("Words", "draining"),
+    "not_answering": QT_TRANSLATE_NOOP("Words", "not answering"),
+    "died": QT_TRANSLATE_NOOP("Words", "died"),
+    "stopped": QT_TRANSLATE_NOOP("Words", "stopped"),
+}
+_CLASSES = {
+    "interactive": QT_TRANSLATE_NOOP("Words", "interactive"),
+    "normal": QT_TRANSLATE_NOOP("Words", "normal"),
+    "batch": QT_TRANSLATE_NOOP("Words", "batch"),
+}
+_LEVELS = {
+    "debug": QT_TRANSLATE_NOOP("Words", "debug"),
+    "info": QT_TRANSLATE_NOOP("Words", "info"),
+    "warning": QT_TRANSLATE_NOOP("Words", "warning"),
+    "error": QT_TRANSLATE_NOOP("Words", "error"),
+}
+_TIERS = {"device": QT_TRANSLATE_NOOP("Words", "device"), "host": QT_TRANSLATE_NOOP("Words", "host")}
+_UNITS = {
+    "tokens": QT_TRANSLATE_NOOP("Words", "tokens"),
+    "blocks": QT_TRANSLATE_NOOP("Words", "blocks"),
+    "sequences": QT_TRANSLATE_NOOP("Words", "sequences"),
+    "requests": QT_TRANSLATE_NOOP("Words", "requests"),
+    "threads": QT_TRANSLATE_NOOP("Words", "threads"),
+}
+#: Setting -> its title. The engine's names are for programs.
+_TITLES = {
+    "model": QT_TRANSLATE_NOOP("Words", "Model"),
+    "load_format": QT_TRANSLATE_NOOP("Words", "Weights"),
+    "device": QT_TRANSLATE_NOOP("Words", "Device"),
+    "dtype": QT_TRANSLATE_NOOP("Words", "Precision"),
+    "context_length": QT_TRANSLATE_NOOP("Words", "Context length"),
+    "memory_utilization": QT_TRANSLATE_NOOP("Words", "Memory share"),
+    "num_blocks": QT_TRANSLATE_NOOP("Words", "Device blocks"),
+    "block_size": QT_TRANSLATE_NOOP("Words", "Block size"),
+    "swap_space_gib": QT_TRANSLATE_NOOP("Words", "Swap space"),
+    "max_batch_size": QT_TRANSLATE_NOOP("Words", "Batch size"),
+    "token_budget": QT_TRANSLATE_NOOP("Words", "Token budget"),
+    "prefix_caching": QT_TRANSLATE_NOOP("Words", "Prefix caching"),
+    "preemption": QT_TRANSLATE_NOOP("Words", "Preemption"),
+    "max_queue": QT_TRANSLATE_NOOP("Words", "Queue length"),
+    "threads": QT_TRANSLATE_NOOP("Words", "CPU threads"),
+    "seed": QT_TRANSLATE_NOOP("Words", "Weight seed"),
+}
+#: Setting -> what it does, as its owner feels it.
+_MEANINGS = {
+    "model": QT_TRANSLATE_NOOP(
+        "Words", "The default model's name, a hub id, a folder with safetensors, or a GGUF file."
+    ),
+    "load_format": QT_TRANSLATE_NOOP("Words", "Read the model's weights, or make random ones of its shape."),
+    "device": QT_TRANSLATE_NOOP("Words", "Where the model runs."),
+    "dtype": QT_TRANSLATE_NOOP("Words", "Precision of the weights and the KV cache."),
+    "context_length": QT_TRANSLATE_NOOP("Words", "Longest prompt plus output."),
+    "memory_utilization": QT_TRANSLATE_NOOP("Words", "Share of the free memory that the KV cache was given."),
+    "num_blocks": QT_TRANSLATE_NOOP("Words", "Blocks in the device pool."),
+    "block_size": QT_TRANSLATE_NOOP(
+        "Words", "Tokens in a block of the KV cache. Small blocks waste less; large ones are read faster."
+    ),
+    "swap_space_gib": QT_TRANSLATE_NOOP(
+        "Words", "Host memory that keeps the KV cache of preempted requests. With 0 they are recomputed instead."
+    ),
+    "max_batch_size": QT_TRANSLATE_NOOP("Words", "The most sequences in one step."),
+    "token_budget": QT_TRANSLATE_NOOP(
+        "Words", "The most tokens in one step. Prompts are prefilled in chunks that fill what decoding leaves."
+    ),
+    "prefix_caching": QT_TRANSLATE_NOOP("Words", "Requests that begin alike share the blocks of that beginning."),
+    "preemption": QT_TRANSLATE_NOOP(
+        "Words",
+        "What a request that loses its blocks goes through: swapping to the host, recomputing, or the cheaper one.",
+    ),
+    "max_queue": QT_TRANSLATE_NOOP("Words", "Requests that may wait. One more is refused."),
+    "threads": QT_TRANSLATE_NOOP("Words", "CPU threads that the model uses."),
+    "seed": QT_TRANSLATE_NOOP("Words", "Seed of random weights."),
+}
+_VALUES = {
+    "auto": QT_TRANSLATE_NOOP("Words", "automatic"),
+    "dummy": QT_TRANSLATE_NOOP("Words", "random"),
+    "swap": QT_TRANSLATE_NOOP("Words", "swap"),
+    "recompute": QT_TRANSLATE_NOOP("Words", "recompute"),
+    "True": QT_TRANSLATE_NOOP("Words", "on"),
+    "False": QT_TRANSLATE_NOOP("Words", "off"),
+    "None": QT_TRANSLATE_NOOP("Words", "automatic"),
+}
+
+
+def _tr(text: str) -> str:
+    return QCoreApplication.translate("Words", text)
+
+
+def _known(table: Mapping[Any, str], key: Any, fallback: str) -> str:
+    source = table.get(key)
+    return _tr(source) if source is not None else fallback
+
+
+def request_state(state: str) -> str:
+    return _known(_REQUEST_STATES, state, state)
+
+
+def block_state(state: int) -> str:
+    return _known(_BLOCK_STATES, state, str(state))
+
+
+def engine_state(state: str) -> str:
+    return _known(_ENGINE_STATES, state, state)
+
+
+def connection(state: str) -> str:
+    """The state of the line to an engine, as :class:`.state.ConnectionState` names it."""
+    return _known(_CONNECTIONS, state, state)
+
+
+def class_name(name: str) -> str:
+    return _known(_CLASSES, name, name)
+
+
+def tier(name: str) -> str:
+    return _known(_TIERS, name, name)
+
+
+def priority(value: int) -> str:
+    """A priority as its class; a number between the classes is shown too: ``normal (7)``."""
+    name = priority_name(value)
+    text = class_name(name)
+    return text if value == PRIORITIES[name] else f"{text}{NBSP}({value})"
+
+
+def title(setting: str) -> str:
+    return _known(_TITLES, setting, setting)
+
+
+def meaning(info: SettingInfo) -> str:
+    return _known(_MEANINGS, info.name, info.meaning)
+
+
+def unit(text: str) -> str:
+    return _known(_UNITS, text, text)
+
+
+def value(given: Any) -> str:
+    """A setting's value, without its unit."""
+    if isinstance(given, bool) or given is None or isinstance(given, str):
+        return _known(_VALUES, str(given), str(given))
+    return quantities.count(given) if isinstance(given, int) else f"{given:,.6g}"
+
+
+def value_with_unit(info: SettingInfo, given: Any) -> str:
+    text = value(given)
+    return f"{text}{NBSP}{unit(info.unit)}" if info.unit and isinstance(given, int | float) else text
+
+
+def accepted(info: SettingInfo) -> str:
+    """What a setting may be: its choices, or its range with the unit."""
+    if info.choices is not None:
+        return " · ".join(value(choice) for choice in info.choices)
+    if info.minimum is None or info.maximum is None:
+        return ""
+    bounds = f"{info.minimum:,.15g} – {info.maximum:,.15g}"
+    return f"{bounds}{NBSP}{unit(info.unit)}" if info.unit else bounds
+
+
+def blocks_moved(amount: int) -> str:
+    return QCoreApplication.translate("Words", "%Ln block(s) moved", None, amount)
+
+
+def sequences(amount: int) -> str:
+    return QCoreApplication.translate("Words", "%Ln sequence(s)", None, amount)
+
+
+def times(amount: int) -> str:
+    return QCoreApplication.translate("Words", "%Ln time(s)", None, amount)
+
+
+def failure(failed: Failed) -> str:
+    """Why something failed: known reasons in the user's language, the rest as the engine said it."""
+    reasons = {
+        "gone": QCoreApplication.translate("Words", "The engine is gone."),
+        "loading": QCoreApplication.translate("Words", "The model is still loading."),
+        "draining": QCoreApplication.translate("Words", "The engine is stopping and takes nothing new."),
+        "queue_full": QCoreApplication.translate("Words", "The queue is full; wait, or raise the queue length."),
+        "shutdown": QCoreApplication.translate("Words", "The engine was stopped."),
+    }
+    return reasons.get(failed.code, failed.message)
+
+
+def cached_blocks(amount: int) -> str:
+    return QCoreApplication.translate("Words", "%Ln more block(s) cached for later", None, amount)
+
+
+def level(name: str) -> str:
+    return _known(_LEVELS, name, name)
+
+
+def loading(detail: str) -> str:
+    """What the engine does while it loads, as it said it."""
+    return detail
+
+
+def colon() -> str:
+    return _tr(": ")
+
+
+def note(text: str) -> str:
+    """A remark of the engine's on a change."""
+    return text
+
+
+def changes(given: Mapping[str, Sequence[Any]], settings: Mapping[str, SettingInfo]) -> str:
+    """Changed settings: "Block size 32 → 64"."""
+    parts = []
+    for name, (before, after) in given.items():
+        info = settings.get(name)
+        shown = value_with_unit(info, after) if info is not None and info.unit == "GiB" else value(after)
+        parts.append(f"{title(name)} {value(before)} → {shown}")
+    return _tr(", ").join(parts)
+
+
+def report(done: ReconfigureReport, settings: Iterable[SettingInfo]) -> str:
+    """What a change did, in one sentence: "Block size 32 → 64: 212 blocks moved, 41 MiB copied, 38 ms pause"."""
+    changed = changes(done.changes, {info.name: info for info in settings})
+    if not changed:
+        return _tr("Nothing changed.")
+    effects = []
+    if done.blocks_moved or done.bytes_copied:
+        effects += [blocks_moved(done.blocks_moved), _tr("%1 copied").replace("%1", quantities.size(done.bytes_copied))]
+    if done.cached_dropped:
+        effects.append(QCoreApplication.translate("Words", "%Ln cached block(s) given up", None, done.cached_dropped))
+    if done.preempted:
+        effects.append(QCoreApplication.translate("Words", "%Ln sequence(s) preempted", None, done.preempted))
+    effects.append(_tr("%1 pause").replace("%1", quantities.duration(done.pause_ms / 1000)))
+    return changed + _tr(": ") + _tr(", ").join(effects)
+
+
+def refusal(failed: Failed, settings: Iterable[SettingInfo]) -> str:
+    """Why a setting was refused: a value out of range in the user's language, the rest as the engine said it."""
+    info = next((info for info in settings if info.name == failed.field), None)
+    given = re.match(r"\w+ is (.+?); accepted is ", failed.message)
+    if info is None or given is None or not accepted(info):
+        return failed.message
+    return _tr("%1 is not accepted; it may be %2.").replace("%1", given[1].strip("'")).replace("%2", accepted(info))
+
+
+def _tokens(row: RequestRow) -> str:
+    return QCoreApplication.translate("Words", "%Ln output token(s)", None, row.output_tokens)
+
+
+def request_event(kind: str, row: RequestRow) -> str | None:
+    """A request's event as a sentence, or none for a kind that is not known here."""
+    name = f"#{row.number}"
+    if kind == "submitted":
+        prompt = QCoreApplication.translate("Words", "%Ln prompt token(s)", None, row.prompt_tokens)
+        return (
+            _tr("Request %1 arrived: %2, %3")
+            .replace("%1", name)
+            .replace("%2", prompt)
+            .replace("%3", priority(row.priority))
+        )
+    if kind == "started":
+        return _tr("Request %1 started").replace("%1", name)
+    if kind == "preempted":
+        return _tr("Request %1 was preempted").replace("%1", name)
+    if kind == "resumed":
+        return _tr("Request %1 resumed").replace("%1", name)
+    if kind == "finished":
+        took = quantities.duration(row.e2e_s or 0.0)
+        return _tr("Request %1 finished: %2 in %3").replace("%1", name).replace("%2", _tokens(row)).replace("%3", took)
+    if kind == "cancelled":
+        return _tr("Request %1 was cancelled after %2").replace("%1", name).replace("%2", _tokens(row))
+    if kind == "failed":
+        return _tr("Request %1 failed: %2").replace("%1", name).replace("%2", row.error or "–")
+    return None
+
+
+def event(what: Event) -> str:
+    """An engine's event in words."""
+    if what.row is not None:
+        return request_event(what.kind, what.row) or what.text
+    if what.kind == "state" and what.state:
+        text = _tr("The engine is %1").replace("%1", engine_state(what.state))
+        return f"{text}{_tr(': ')}{what.text}" if what.text else text
+    return what.text
