@@ -328,17 +328,17 @@ def bind(context: zmq.Context[zmq.Socket[bytes]], *, name: str, listen: str | No
 
 
 def set_defaults(socket: zmq.Socket[Any]) -> None:
-    """What ZeroMQ leaves open by default: endless lingering, endless messages, no heartbeats, IPv4 only."""
+    """What ZeroMQ leaves open by default: endless lingering, endless messages, no heartbeats."""
     socket.set(zmq.LINGER, 0)
     socket.set(zmq.MAXMSGSIZE, MAX_MESSAGE_BYTES)
     socket.set(zmq.HEARTBEAT_IVL, round(HEARTBEAT_S * 1000))
     socket.set(zmq.HEARTBEAT_TIMEOUT, round(GONE_AFTER_S * 1000))
-    socket.set(zmq.IPV6, 1)
 
 
 def connect(socket: zmq.Socket[Any], address: str, server_key: str) -> None:
     """Connect a client's socket, with a key pair of its own where the engine has a key."""
     set_defaults(socket)
+    socket.set(zmq.IPV6, "[" in address)
     if server_key:
         public, secret = zmq.curve_keypair()
         socket.set(zmq.CURVE_PUBLICKEY, public)
@@ -376,6 +376,7 @@ def _bind_tcp(control: zmq.Socket[bytes], telemetry: zmq.Socket[bytes], listen: 
     bound = []
     for socket, wanted in ((control, port), (telemetry, 0)):
         address = f"tcp://{host}:{wanted or '*'}"
+        socket.set(zmq.IPV6, "[" in host)
         try:
             socket.bind(address)
         except zmq.ZMQError as error:
