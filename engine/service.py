@@ -10,7 +10,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from types import FrameType
 from typing import TYPE_CHECKING
@@ -45,6 +45,8 @@ if TYPE_CHECKING:
 #: How long a terminated engine goes on with what it has.
 DRAIN_S = 10.0
 
+Progress = Callable[[str, float | None], None]
+
 _log = logging.getLogger(__name__)
 
 
@@ -66,12 +68,20 @@ class _Stop:
     drain_s: float | None
 
 
-def serve(config: EngineConfig, *, name: str = "pagedeck", listen: str | None = None, owned: bool = False) -> int:
+def serve(
+    config: EngineConfig,
+    *,
+    name: str = "pagedeck",
+    listen: str | None = None,
+    owned: bool = False,
+    progress: Progress | None = None,
+) -> int:
     """Run an engine until it is told to stop; returns the process's exit code.
 
     ``listen`` is an address for TCP (``tcp://HOST:PORT``), None the private default. An ``owned`` engine ends when its
     standard input does, unless it was released. SIGTERM and SIGINT let requests go on for ``DRAIN_S`` seconds, and
-    end everything at once when they come again.
+    end everything at once when they come again. ``progress`` is told what loading does and how far it is, and once
+    nothing (an empty text) when that is over.
     """
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
     try:
@@ -82,7 +92,7 @@ def serve(config: EngineConfig, *, name: str = "pagedeck", listen: str | None = 
         return 1
     handlers = open_log(log)
     try:
-        return Service(config, endpoint, owned=owned).run()
+        return Service(config, endpoint, owned=owned, progress=progress).run()
     finally:
         close_log(handlers)
 
@@ -90,10 +100,13 @@ def serve(config: EngineConfig, *, name: str = "pagedeck", listen: str | None = 
 class Service:
     """One life of an engine. The thread that calls :meth:`run` is the core's; no other touches the engine."""
 
-    def __init__(self, config: EngineConfig, endpoint: Endpoint, *, owned: bool) -> None:
+    def __init__(
+        self, config: EngineConfig, endpoint: Endpoint, *, owned: bool, progress: Progress | None = None
+    ) -> None:
         self._config = config
         self._endpoint = endpoint
         self._owned = owned
+        self._progress = progress
         self._inbox: queue.SimpleQueue[object] = queue.SimpleQueue()
         connection = endpoint.connection
         self._status = EngineStatus(
@@ -203,10 +216,13 @@ class Service:
             cancelled = self._loaded.engine.cancel_client(item.client) if self._loaded else 0
             if cancelled:
                 _log.info("%s %d requests cancelled.", item.reason, cancelled)
-        elif isinstance(item, _Loaded):
-            self._take_over(item.assembled)
-        elif isinstance(item, _LoadFailed):
-            self._fail(item.error)
+        elif isinstance(item, _Loaded | _LoadFailed):
+            if self._progress:
+                self._progress("", None)
+            if isinstance(item, _Loaded):
+                self._take_over(item.assembled)
+            else:
+                self._fail(item.error)
         elif isinstance(item, _Stop):
             self._stop_for(item)
         elif isinstance(item, SwitchboardFailed):
@@ -252,17 +268,20 @@ class Service:
     def _report(self, detail: str, progress: float | None) -> None:
         if self._status.state == EngineState.LOADING:
             self._announce(EngineState.LOADING, detail, progress)
+            if self._progress:
+                self._progress(detail, progress)
 
     def _take_over(self, loaded: Assembled) -> None:
         engine, model = loaded.engine, loaded.model
         text = Text(model.tokenizer)
         self._loaded, self._config = loaded, engine.config
-        self._publisher = Publisher(self._status.epoch, engine, loaded.slot_bytes, self._switchboard)
+        self._publisher = Publisher(self._status.epoch, engine, model.layout.slot_bytes, self._switchboard)
         self._control = Control(engine, text, self._publisher, self._switchboard.send)
         self._status = msgspec.structs.replace(
             self._status,
-            device=loaded.device,
-            dtype=loaded.dtype,
+            model=model.name,
+            device=loaded.config.device,
+            dtype=loaded.config.dtype,
             context_length=engine.context_length,
             parameters=model.parameters,
             vocabulary=engine.vocabulary,
