@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable
 
 import numpy as np
 
@@ -23,11 +23,18 @@ class BlockPool:
     reading: ``state`` u1 (:class:`BlockState`), ``ref`` i4, ``fill`` i4 (tokens held), ``owner`` u4 (number of the
     first request that holds it, 0 is none), ``last_used`` u4 (step); ``tokens`` i4 has one entry a slot.
 
-    ``evicting`` is called with a cached block just before its content is given up.
+    ``evicting`` is called with a cached block just before its content is given up. Blocks that are ``set_aside`` are
+    not free from the start: each waits for its :meth:`hold`.
     """
 
     def __init__(
-        self, num_blocks: int, block_size: int, *, host: bool = False, evicting: Callable[[int], None] | None = None
+        self,
+        num_blocks: int,
+        block_size: int,
+        *,
+        host: bool = False,
+        evicting: Callable[[int], None] | None = None,
+        set_aside: Collection[int] = (),
     ) -> None:
         self.num_blocks = num_blocks
         self.block_size = block_size
@@ -46,7 +53,7 @@ class BlockPool:
         self._one_holder = BlockState.SWAPPED if host else BlockState.ACTIVE
         self._many_holders = BlockState.SWAPPED if host else BlockState.SHARED
         self._evicting = evicting
-        self._free = FreeRuns(num_blocks)
+        self._free = FreeRuns(num_blocks, set_aside)
         self._cached: OrderedDict[int, None] = OrderedDict()  # the first is the next to be given up
         self._holder = np.zeros(num_blocks, np.int64)  # the first sequence that holds the block
         self._holders: dict[int, dict[int, int]] = {}  # of shared blocks: sequence -> owner, oldest first
@@ -85,6 +92,10 @@ class BlockPool:
         """Cached blocks, the next to be given up first."""
         return list(self._cached)
 
+    def free_runs(self) -> list[tuple[int, int]]:
+        """Maximal runs of free blocks as (first, length), in order."""
+        return self._free.runs()
+
     def holders(self, block: int) -> list[int]:
         """The sequences that hold ``block``, the first to come first."""
         if not self.ref[block]:
@@ -98,19 +109,24 @@ class BlockPool:
         it must. ``count`` must not exceed :attr:`available`."""
         while self._free.count < count:
             self.evict()
-        blocks: list[int] = []
-        for start, length in self._free.take(count, after):
-            run = slice(start, start + length)
-            self.state[run] = BlockState.RESERVED
-            self.ref[run] = 1
-            self.owner[run] = owner
-            self.last_used[run] = self.step
-            self._holder[run] = seq
-            blocks.extend(range(start, start + length))
-        self.reserved_count += count
-        self.references += count
-        self._mark(blocks)
-        return blocks
+        runs = self._free.take(count, after)
+        for start, length in runs:
+            self._hold(start, start + length, seq, owner)
+        return [block for start, length in runs for block in range(start, start + length)]
+
+    def hold(self, block: int, seq: int, owner: int) -> None:
+        """``seq`` holds ``block``, which was set aside."""
+        self._hold(block, block + 1, seq, owner)
+
+    def _hold(self, start: int, stop: int, seq: int, owner: int) -> None:
+        self.state[start:stop] = BlockState.RESERVED
+        self.ref[start:stop] = 1
+        self.owner[start:stop] = owner
+        self.last_used[start:stop] = self.step
+        self._holder[start:stop] = seq
+        self.reserved_count += stop - start
+        self.references += stop - start
+        self._mark(range(start, stop))
 
     def share(self, block: int, seq: int, owner: int) -> None:
         """``seq`` holds ``block`` too; it is cached or held by others."""
@@ -210,7 +226,7 @@ class BlockPool:
         """The token ids (int32) of ``block``'s slots; those from its fill on mean nothing. A view."""
         return self.tokens[block * self.block_size : (block + 1) * self.block_size]
 
-    def _mark(self, blocks: tuple[int, ...] | list[int]) -> None:
+    def _mark(self, blocks: Iterable[int]) -> None:
         for block in blocks:
             if not self._is_changed[block]:
                 self._is_changed[block] = 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from array import array
+from collections.abc import Collection
 
 
 class FreeRuns:
@@ -10,16 +11,19 @@ class FreeRuns:
 
     Boundary tags (Knuth, The Art of Computer Programming, volume 1, section 2.5): the length of each maximal free run
     stands at its first and last block, and 0 everywhere else, so that a block given back finds its free neighbours.
-    Runs are filed by the bit length of their length.
+    Runs are filed by the bit length of their length. Blocks that are ``set_aside`` are not free from the start.
     """
 
-    def __init__(self, num_blocks: int) -> None:
-        self.count = num_blocks
+    def __init__(self, num_blocks: int, set_aside: Collection[int] = ()) -> None:
+        self.count = num_blocks - len(set_aside)
         self._tag = array("i", bytes(4 * num_blocks))
         self._filed: list[dict[int, None]] = [{} for _ in range(num_blocks.bit_length() + 1)]
         self._nonempty = 0  # bit c is set where _filed[c] holds a run
-        if num_blocks:
-            self._add(0, num_blocks)
+        start = 0
+        for block in [*sorted(set_aside), num_blocks]:
+            if block > start:
+                self._add(start, block - start)
+            start = block + 1
 
     def take(self, count: int, after: int = -1) -> list[tuple[int, int]]:
         """``count`` free blocks as (first, length) runs: the ones that follow block ``after``, which is in use, as

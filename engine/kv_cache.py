@@ -22,8 +22,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from .audit import audit
 from .blocks import BlockPool
 from .prefix import Entry, chain_digest, root_digest
+from .repage import HostResize, Repage, TierPlan
 
 
 class TransferKind(Enum):
@@ -156,8 +158,7 @@ class KVCache:
                 for block in [b for b, entry in pool.index.entries().items() if isinstance(entry.key, bytes)]:
                     pool.index.remove(block)
         for table in self.tables.values():
-            table.hashed, table.digest = 0, table.root if on else None
-            self._register(table)
+            self._register_all(table, self._pool_of(table))
 
     # --- a sequence's life -----------------------------------------------------------------------------------------
 
@@ -234,7 +235,7 @@ class KVCache:
             pool.tokens[first : first + count] = tokens[position : position + count]
             pool.set_fill(block, offset + count)
             position += count
-        self._register(table)
+        self._register(table, pool)
 
     def fork(self, parent: int, child: int, *, owner: int = 0) -> None:
         """``child`` begins with all that ``parent`` holds, in the same blocks."""
@@ -242,7 +243,7 @@ class KVCache:
         source = self.tables[parent]
         table = BlockTable(child, owner, source.root, source.digest, source.hashed, source.held, source.computed)
         table.on_host = source.on_host
-        pool = self.host if source.on_host else self.device
+        pool = self._pool_of(source)
         blocks = source.blocks[: self._blocks_for(source.held)].tolist()
         for block in blocks:
             pool.share(block, child, owner)
@@ -252,7 +253,7 @@ class KVCache:
     def close(self, seq: int) -> None:
         """Give all blocks back. Those that others may want again stay cached."""
         table = self.tables.pop(seq)
-        self._release(self.host if table.on_host else self.device, table)
+        self._release(self._pool_of(table), table)
 
     # --- swapping --------------------------------------------------------------------------------------------------
 
@@ -286,6 +287,70 @@ class KVCache:
         there = [self._counterpart(self.host, block, self.device) for block in blocks]
         self._move_table(table, blocks, there, self.host, self.device, TransferKind.SWAP_IN)
 
+    # --- changes of shape ------------------------------------------------------------------------------------------
+
+    def repage(self, block_size: int, *, dry_run: bool = False) -> Repage:
+        """Change the block size of both tiers under live sequences. All sharing and all that sequences hold is kept;
+        blocks that :meth:`grow` gave but that hold no token yet are given back. The journal must be empty. Until the
+        moves have been carried out, the pools' content is not what the tables say.
+
+        Raises:
+            OutOfBlocks: what sequences hold does not fit into so few, larger blocks; nothing has changed.
+        """
+        assert not self.journal, "the journal must be carried out before blocks change their size"
+        reached: set[bytes] = set()
+        tables, swapped = self._tables_of(self.device), self._tables_of(self.host)
+        device = TierPlan(self.device, tables, self.num_slots // block_size, block_size, reached)
+        host = TierPlan(self.host, swapped, self.num_host_slots // block_size, block_size, reached)
+        for tier, plan in (("device", device), ("host", host)):
+            if plan.needed > plan.num_blocks:
+                raise OutOfBlocks(tier, plan.needed, plan.num_blocks)
+        repage = Repage(
+            old_size=self.block_size,
+            new_size=block_size,
+            num_blocks=device.num_blocks,
+            num_host_blocks=host.num_blocks,
+            device_moves=device.batches(),
+            host_moves=host.batches(),
+            blocks_moved=device.blocks_moved + host.blocks_moved,
+            cached_dropped=device.cached_dropped + host.cached_dropped,
+        )
+        if not dry_run:
+            self.block_size = block_size
+            renamed: dict[bytes, bytes] = {}
+            self.device = self._rebuild(device, self.device, renamed)
+            self.host = self._rebuild(host, self.host, renamed)
+        return repage
+
+    def resize_host(self, num_host_blocks: int, *, dry_run: bool = False) -> HostResize:
+        """Change the number of blocks of the host tier. Cached blocks are given up, least recently used first, where
+        it becomes too small for them. The journal must be empty.
+
+        Raises:
+            OutOfBlocks: the sequences that are swapped out do not fit; nothing has changed.
+        """
+        assert not self.journal, "the journal must be carried out before the host tier changes its size"
+        reached = {e.key: e.key for e in self.device.index.entries().values() if isinstance(e.key, bytes)}
+        plan = TierPlan(self.host, self._tables_of(self.host), num_host_blocks, self.block_size, set(reached))
+        if plan.needed > num_host_blocks:
+            raise OutOfBlocks("host", plan.needed, num_host_blocks)
+        resize = HostResize(self.host.num_blocks, num_host_blocks, plan.batches(), plan.cached_dropped)
+        if not dry_run:
+            self.num_host_slots = num_host_blocks * self.block_size
+            self.host = self._rebuild(plan, self.host, reached)
+        return resize
+
+    def _rebuild(self, plan: TierPlan, old: BlockPool, renamed: dict[bytes, bytes]) -> BlockPool:
+        tables, is_host, placed = self._tables_of(old), old is self.host, list(plan.place.values())
+        evicting = None if is_host else self._offload
+        new = BlockPool(plan.num_blocks, plan.block_size, host=is_host, evicting=evicting, set_aside=placed)
+        new.step = old.step
+        plan.build(old, new, tables)
+        for table in tables:
+            self._register_all(table, new)
+        plan.settle(new, tables, renamed)
+        return new
+
     # --- looking ---------------------------------------------------------------------------------------------------
 
     def tier(self, seq: int) -> str:
@@ -313,7 +378,7 @@ class KVCache:
     def counts(self, seq: int) -> tuple[int, int]:
         """Blocks of the sequence, and how many of them others hold too."""
         table = self.tables[seq]
-        pool = self.host if table.on_host else self.device
+        pool = self._pool_of(table)
         return table.count, int(np.count_nonzero(pool.ref[table.blocks] > 1))
 
     def describe(self, tier: str, block: int) -> BlockFacts:
@@ -330,6 +395,11 @@ class KVCache:
             digest=entry.key.hex() if entry is not None and isinstance(entry.key, bytes) else "",
             last_used=int(pool.last_used[block]),
         )
+
+    def check(self) -> None:
+        """Raises ``AssertionError``, saying what is wrong, unless all invariants hold. Costs time in proportion to
+        the pools."""
+        audit(self)
 
     # --- the prefix index ------------------------------------------------------------------------------------------
 
@@ -366,9 +436,14 @@ class KVCache:
             return None
         return block
 
-    def _register(self, table: BlockTable) -> None:
-        """Make full blocks findable; where the tier already holds the same content, hold that block instead."""
-        pool, size = self.host if table.on_host else self.device, self.block_size
+    def _register_all(self, table: BlockTable, pool: BlockPool) -> None:
+        table.hashed, table.digest = 0, table.root if self._prefix_caching else None
+        self._register(table, pool)
+
+    def _register(self, table: BlockTable, pool: BlockPool) -> None:
+        """Make full blocks findable; where ``pool``, the table's, already holds the same content, hold that block
+        instead."""
+        size = pool.block_size
         while table.digest is not None and (table.hashed + 1) * size <= table.held:
             block = int(table.blocks[table.hashed])
             tokens = pool.contents(block)
@@ -472,6 +547,12 @@ class KVCache:
             pool.index.add(block, entry)
         if entry is not None:
             to.index.add(there, entry)
+
+    def _pool_of(self, table: BlockTable) -> BlockPool:
+        return self.host if table.on_host else self.device
+
+    def _tables_of(self, pool: BlockPool) -> list[BlockTable]:
+        return [table for table in self.tables.values() if table.on_host == (pool is self.host)]
 
     def _release(self, pool: BlockPool, table: BlockTable) -> None:
         for block in reversed(table.blocks.tolist()):
