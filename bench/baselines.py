@@ -67,7 +67,7 @@ def generate(model: PreTrainedModel, batch: list[tuple[list[int], int]]) -> list
     padded = [[PAD] * (width - len(prompt)) + prompt for prompt, _ in batch]
     mask = [[0] * (width - len(prompt)) + [1] * len(prompt) for prompt, _ in batch]
     with torch.inference_mode():
-        tokens: Any = model.generate(  # type: ignore[operator]
+        tokens: Any = model.generate(
             torch.tensor(padded),
             attention_mask=torch.tensor(mask),
             max_new_tokens=longest,

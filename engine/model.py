@@ -91,7 +91,7 @@ def choose_device(name: str) -> torch.device:
 def choose_dtype(name: str, facts: PretrainedConfig, device: torch.device) -> torch.dtype:
     """The precision that ``name`` means: auto is float32 on the CPU and the checkpoint's own (or bfloat16) on a GPU."""
     if name != "auto":
-        return getattr(torch, name)  # type: ignore[no-any-return]
+        return getattr(torch, name)
     if device.type == "cpu":
         return torch.float32
     stated = facts.get_text_config(decoder=True).dtype or facts.dtype
@@ -104,7 +104,7 @@ def _read_config(checkpoint: Checkpoint) -> PretrainedConfig:
 
     path = checkpoint.folder if checkpoint.folder.is_file() else checkpoint.folder / "config.json"
     try:
-        return AutoConfig.from_pretrained(str(path), trust_remote_code=False)  # type: ignore[no-any-return]
+        return AutoConfig.from_pretrained(str(path), trust_remote_code=False)
     except (ValueError, KeyError, OSError) as error:
         if "auto_map" in json.loads(path.read_text(encoding="utf-8")):
             reason = "it needs code of its own, and code that comes with a model is never run"
@@ -134,7 +134,7 @@ def _saved_model(checkpoint: Checkpoint, dtype: torch.dtype, device: torch.devic
         raise _refused(
             f"The weights of {checkpoint.name} are incomplete: {len(missing)} are missing, first {missing[0]}."
         )
-    return model  # type: ignore[no-any-return]
+    return model
 
 
 def _random_model(facts: PretrainedConfig, dtype: torch.dtype, device: torch.device, seed: int) -> PreTrainedModel:
@@ -144,7 +144,7 @@ def _random_model(facts: PretrainedConfig, dtype: torch.dtype, device: torch.dev
     try:
         with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []), torch.device(device):
             torch.manual_seed(seed)
-            return AutoModelForCausalLM.from_config(  # type: ignore[no-any-return]
+            return AutoModelForCausalLM.from_config(
                 facts, dtype=dtype, attn_implementation=ATTENTION_NAME, trust_remote_code=False
             )
     except (ValueError, KeyError) as error:
@@ -157,9 +157,7 @@ def _tokenizer(folder: Path) -> PreTrainedTokenizerBase | None:
     from transformers import AutoTokenizer
 
     try:
-        return AutoTokenizer.from_pretrained(  # type: ignore[no-any-return]
-            str(folder), local_files_only=True, trust_remote_code=False
-        )
+        return AutoTokenizer.from_pretrained(str(folder), local_files_only=True, trust_remote_code=False)
     except (ValueError, KeyError, OSError, ImportError) as error:
         raise _refused(f"The tokenizer in {folder} cannot be loaded: {_first_line(error)}") from error
 
