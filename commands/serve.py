@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import sys
 from typing import Any
 
 from ..engine.config import EngineConfig
+from .terminal import Progress
 from .values import parse_value, plain
 
 
@@ -29,7 +31,13 @@ def serve(options: argparse.Namespace) -> int:
     config = EngineConfig(**{name: value for name, value in vars(options).items() if name in names})
     from ..engine.service import serve as run
 
-    return run(config, name=options.engine or "pagedeck", listen=options.listen, owned=options.exit_with_parent)
+    return run(
+        config,
+        name=options.engine or "pagedeck",
+        listen=options.listen,
+        owned=options.exit_with_parent,
+        progress=Progress() if sys.stderr.isatty() else None,  # elsewhere the log says enough
+    )
 
 
 def _metavar(spec: dataclasses.Field[Any]) -> str:

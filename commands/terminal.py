@@ -26,13 +26,14 @@ class Progress:
 
     def __call__(self, text: str, fraction: float | None) -> None:
         if not text:
-            return
+            return self.clear()
         line = f"{text} ({fraction:.0%})" if fraction is not None else text
         if self._live:
             self._rewrite(line)
         elif (stage := re.sub(r"[\d.,]+", "", text)) != self._shown:
             self._shown = stage
             print(text, file=self._stream, flush=True)
+        return None
 
     def clear(self) -> None:
         if self._live and self._shown:
