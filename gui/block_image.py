@@ -14,11 +14,23 @@ from enum import StrEnum
 import numpy as np
 
 from ..ipc.vocabulary import BlockState
-from .codes import CODE_DIMMED, CODE_RAMP, CODE_REQUEST, CODE_STATE, CODE_TRACED, CODE_VOID, RAMP_STEPS, REQUEST_COLOURS
+from .codes import (
+    CODE_DIMMED,
+    CODE_NEUTRAL,
+    CODE_RAMP,
+    CODE_REQUEST,
+    CODE_STATE,
+    CODE_TRACED,
+    CODE_VOID,
+    RAMP_STEPS,
+    REQUEST_COLOURS,
+)
 from .state import TierView
 
 #: Cells grow no further than this when the pool is fitted, in pixels.
-LARGEST_CELL = 28
+LARGEST_CELL = 36
+#: The most that one side of a fitted cell may exceed the other, so that the pool fills the view.
+OBLONG = 2
 #: A delta of more than this share of the pool is drawn afresh: whole-array passes are quicker then.
 FRESH_SHARE = 0.05
 #: Reference counts and ages from here on look alike (powers of two: they are shown on a logarithmic scale).
@@ -36,32 +48,42 @@ class Colouring(StrEnum):
 
 @dataclass(frozen=True)
 class Grid:
-    """Cells in reading order: block *i* lies in row ``i // columns``. ``cell`` is its side in pixels when fitted; below
-    one pixel it is a power of two, so that a pixel stands for a square of whole cells."""
+    """Cells in reading order: block *i* lies in row ``i // columns``. ``width`` and ``height`` are a fitted cell's
+    sides in whole pixels, or the same power of two below one, so that a pixel stands for a square of whole cells."""
 
     columns: int
     rows: int
-    cell: float
+    width: float
+    height: float
 
 
 def arrange(num_blocks: int, width: int, height: int) -> Grid:
-    """The grid with the largest square cells that shows ``num_blocks`` in ``width`` × ``height`` pixels."""
-    if num_blocks <= 0:
-        return Grid(1, 1, 1.0)
-    width, height = max(width, 1), max(height, 1)
-    cell = float(min(LARGEST_CELL, math.floor(math.sqrt(width * height / num_blocks))))
-    while cell >= 1 and (width // cell) * (height // cell) < num_blocks:
-        cell -= 1
-    if cell < 1:
-        cell = 0.5
-        while (width / cell) * (height / cell) < num_blocks:
-            cell /= 2
-    columns = min(int(width // cell), num_blocks)
-    rows = math.ceil(num_blocks / columns)
-    if cell == LARGEST_CELL:  # room to spare: take the pool's shape from the view's
-        columns = min(columns, math.ceil(math.sqrt(num_blocks * width / height)))
-        rows = math.ceil(num_blocks / columns)
-    return Grid(columns, rows, cell)
+    """The grid that shows ``num_blocks`` in ``width`` × ``height`` pixels with the largest cells, nearly square."""
+    n, width, height = max(num_blocks, 1), max(width, 1), max(height, 1)
+    if width * height >= n * LARGEST_CELL**2 and (columns := math.ceil(math.sqrt(n * width / height))):
+        columns = min(columns, width // LARGEST_CELL, n)
+        rows = math.ceil(n / max(columns, 1))
+        if columns and rows * LARGEST_CELL <= height:  # room to spare: the pool's shape follows the view's
+            return Grid(columns, rows, LARGEST_CELL, LARGEST_CELL)
+    side = min(math.isqrt(width * height // n), LARGEST_CELL)
+    best: tuple[float, Grid] | None = None
+    for across in range(max(1, side // 2), side + 3):
+        columns = min(width // across, n)
+        if not columns:
+            break
+        rows = math.ceil(n / columns)
+        down = min(height // rows, math.floor(across * OBLONG))
+        if down * OBLONG >= across:
+            score = across * down * min(across / down, down / across) ** 0.5
+            if best is None or score > best[0]:
+                best = score, Grid(columns, rows, across, down)
+    if best is not None:
+        return best[1]
+    cell = 1.0
+    while (width / cell) * (height / cell) < n or math.ceil(n / (width / cell)) * cell > height:
+        cell /= 2
+    columns = min(int(width / cell), n)
+    return Grid(columns, math.ceil(n / columns), cell, cell)
 
 
 def _logarithmic(top: int) -> np.ndarray:
@@ -81,7 +103,7 @@ class BlockImage:
 
     def __init__(self, tier: TierView) -> None:
         self.tier = tier
-        self.grid = Grid(1, 1, 1.0)
+        self.grid = Grid(1, 1, 1, 1)
         self._colouring = Colouring.STATE
         self._shown: frozenset[BlockState] = frozenset()
         self._visible = np.ones(len(BlockState), bool)
@@ -205,8 +227,8 @@ def _by_state(tier: TierView, which: slice | np.ndarray, state: np.ndarray, step
 
 
 def _where_held(state: np.ndarray, codes: np.ndarray, lowest: BlockState = BlockState.CACHED) -> np.ndarray:
-    """``codes`` for blocks that hold something; what holds nothing keeps its state's colour."""
-    return np.where(state >= lowest, codes, state + np.uint8(CODE_STATE)).astype(np.uint8, copy=False)
+    """``codes`` from the state ``lowest`` on; what comes before is neutral."""
+    return np.where(state >= lowest, codes, state + np.uint8(CODE_NEUTRAL)).astype(np.uint8, copy=False)
 
 
 def _by_request(tier: TierView, which: slice | np.ndarray, state: np.ndarray, step: int) -> np.ndarray:

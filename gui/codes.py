@@ -5,6 +5,7 @@ from __future__ import annotations
 CODE_VOID = 0  # beyond the pool's last block
 CODE_DIMMED = 1  # filtered out by the legend
 CODE_STATE = 2  # + BlockState
+CODE_NEUTRAL = 8  # + BlockState, of blocks that another colouring than by state has nothing to say about
 CODE_RAMP = 16  # + 0 … RAMP_STEPS - 1: ordered quantities
 RAMP_STEPS = 64
 CODE_REQUEST = 96  # + 0 … REQUEST_COLOURS - 1

@@ -12,7 +12,7 @@ from PySide6.QtWidgets import QGraphicsItem, QStyleOptionGraphicsItem, QWidget
 
 from ..ipc.vocabulary import BlockState
 from . import theme
-from .block_image import BlockImage, arrange
+from .block_image import LARGEST_CELL, BlockImage, arrange
 
 #: Cells from these sizes on (device pixels) get gaps, show how full they are, and are outlined when traced.
 GAP_CELL = 5.0
@@ -71,14 +71,16 @@ class PoolCanvas(pg.GraphicsView):
         self.image.set_grid(grid)
         self._overlay.rearrange()
         self.image.refresh(self.image.step)
-        # Whole pixels left and above, so that every cell is equally large.
-        left = (width - grid.columns * grid.cell) // 2
-        top = (height - grid.rows * grid.cell) // 2
+        # A full pool starts at the corner, a small one stands in the middle; in whole pixels, for equally large cells.
+        left, top = 0.0, 0.0
+        if grid.width == LARGEST_CELL:
+            left, top = (width - grid.columns * grid.width) // 2, max(0, (height - grid.rows * grid.height) // 2)
+        self._box.setAspectLocked(True, grid.width / grid.height)
         self._box.setLimits(
-            minXRange=width / CLOSEST_CELL, maxXRange=2 * width / grid.cell, maxYRange=2 * height / grid.cell
+            minXRange=width / CLOSEST_CELL, maxXRange=2 * width / grid.width, maxYRange=2 * height / grid.height
         )
         self._box.setRange(
-            QRectF(-left / grid.cell, -max(top, 0) / grid.cell, width / grid.cell, height / grid.cell), padding=0
+            QRectF(-left / grid.width, -top / grid.height, width / grid.width, height / grid.height), padding=0
         )
         self._upload()
 
@@ -109,14 +111,18 @@ class PoolCanvas(pg.GraphicsView):
     def restyle(self) -> None:
         """Take the theme's colours."""
         palette = theme.current().palette
-        self.setBackground(palette.surface)
+        self.setBackground(palette.window)
         self._item.setLookupTable(theme.lookup_table(palette, tracing=self._tracing))
         self._overlay.update()
 
     @property
-    def cell(self) -> float:
-        """Side of a cell in device pixels."""
-        return float(self.viewport().width() * self.devicePixelRatioF() / max(self._box.viewRect().width(), 1e-9))
+    def cell_size(self) -> tuple[float, float]:
+        """Width and height of a cell in device pixels."""
+        ratio, view = self.devicePixelRatioF(), self._box.viewRect()
+        return (
+            self.viewport().width() * ratio / max(view.width(), 1e-9),
+            self.viewport().height() * ratio / max(view.height(), 1e-9),
+        )
 
     def cell_rect(self, block: int) -> QRectF:
         """A cell's place in the widget."""
@@ -195,7 +201,7 @@ class PoolCanvas(pg.GraphicsView):
     def _upload(self) -> None:
         """Hand the visible part to the image item, at the level where an entry is at least a pixel."""
         left, right, top, bottom = self.visible_cells()
-        level = max(0, math.ceil(-math.log2(max(self.cell, 1e-9)) - 1e-6))
+        level = max(0, math.ceil(-math.log2(max(min(self.cell_size), 1e-9)) - 1e-6))
         codes = self.image.level(level)
         left, top = left >> level, top >> level
         right, bottom = -(-right >> level), -(-bottom >> level)
@@ -246,7 +252,7 @@ class _Overlay(QGraphicsItem):
     def paint(self, painter: QPainter, option: QStyleOptionGraphicsItem, widget: QWidget | None = None) -> None:
         if not self._canvas.image.tier.num_blocks:
             return
-        palette, cell = theme.current().palette, self._canvas.cell
+        palette, cell = theme.current().palette, min(self._canvas.cell_size)
         painter.setRenderHint(QPainter.RenderHint.Antialiasing, False)
         if cell >= FILL_CELL:
             self._paint_fill(painter, palette)
@@ -261,7 +267,7 @@ class _Overlay(QGraphicsItem):
 
     def _paint_gaps(self, painter: QPainter, palette: theme.Palette, cell: float) -> None:
         left, right, top, bottom = self._canvas.visible_cells()
-        painter.setPen(_pen(palette.surface, 1 if cell < 16 else 2 if cell < 48 else 4))
+        painter.setPen(_pen(palette.window, 1 if cell < 16 else 2 if cell < 48 else 4))
         for x in range(left, right + 1):
             painter.drawLine(QPointF(x, top), QPointF(x, bottom))
         for y in range(top, bottom + 1):
@@ -277,7 +283,7 @@ class _Overlay(QGraphicsItem):
         blocks, share = blocks[partial], fill[partial] / max(tier.block_size, 1)
         if not len(blocks):
             return
-        veil = QColor(palette.surface)
+        veil = QColor(palette.window)
         veil.setAlphaF(0.72)
         painter.setPen(Qt.PenStyle.NoPen)
         painter.setBrush(veil)
@@ -301,21 +307,21 @@ class _Overlay(QGraphicsItem):
         if not self._line.size():
             return
         painter.setBrush(Qt.BrushStyle.NoBrush)
-        for colour, width in ((palette.surface, 3.5), (palette.ink, 1.5)):
+        for colour, width in ((palette.window, 3.5), (palette.ink, 1.5)):
             painter.setPen(_pen(colour, width))
             painter.drawPolyline(self._line)
-        radius = 3.5 / self._canvas.cell
+        width, height = self._canvas.cell_size
         painter.setBrush(QColor(palette.ink))
-        painter.setPen(_pen(palette.surface, 1.5))
-        painter.drawEllipse(self._line.at(0), radius, radius)
+        painter.setPen(_pen(palette.window, 1.5))
+        painter.drawEllipse(self._line.at(0), 3.5 / width, 3.5 / height)
 
     def _paint_mark(self, painter: QPainter, block: int | None, colour: str, width: float) -> None:
         """A frame around a cell, never smaller than nine pixels."""
         if block is None or block >= self._canvas.image.tier.num_blocks:
             return
         columns = self._canvas.image.grid.columns
-        grow = max(0.0, 4.5 / self._canvas.cell - 0.5)
-        rect = QRectF(block % columns, block // columns, 1, 1).adjusted(-grow, -grow, grow, grow)
+        wide, high = (max(0.0, 4.5 / side - 0.5) for side in self._canvas.cell_size)
+        rect = QRectF(block % columns, block // columns, 1, 1).adjusted(-wide, -high, wide, high)
         painter.setBrush(Qt.BrushStyle.NoBrush)
         painter.setPen(_pen(colour, width))
         painter.drawRect(rect)

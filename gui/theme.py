@@ -8,14 +8,28 @@ by pattern.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 from PySide6.QtCore import QObject, Qt, Signal
 from PySide6.QtGui import QColor, QFont, QFontDatabase, QGuiApplication, QPalette
 from PySide6.QtWidgets import QApplication
 
+from .. import assets
 from ..ipc.vocabulary import BlockState
-from .codes import CODE_DIMMED, CODE_RAMP, CODE_REQUEST, CODE_STATE, CODE_TRACED, RAMP_STEPS, REQUEST_COLOURS
+from .codes import (
+    CODE_DIMMED,
+    CODE_NEUTRAL,
+    CODE_RAMP,
+    CODE_REQUEST,
+    CODE_STATE,
+    CODE_TRACED,
+    RAMP_STEPS,
+    REQUEST_COLOURS,
+)
+
+#: Grey that shows on both themes, for style sheets cannot tint an image.
+_CHEVRON = (Path(assets.__file__).parent / "icons" / "chevron.svg").as_posix()
 
 #: All distances are multiples of it, in device-independent pixels.
 GRID = 8
@@ -64,7 +78,7 @@ LIGHT = Palette(
     prefill="#aab7ee",
     decode="#3d55c9",
     states={
-        BlockState.FREE: "#e9ecf0",
+        BlockState.FREE: "#dfe4ea",
         BlockState.RESERVED: "#bcdcf2",
         BlockState.CACHED: "#73c4a8",
         BlockState.SWAPPED: "#c2609a",
@@ -91,7 +105,7 @@ DARK = Palette(
     prefill="#46548f",
     decode="#8fa4ff",
     states={
-        BlockState.FREE: "#272d36",
+        BlockState.FREE: "#2a313c",
         BlockState.RESERVED: "#3c5a75",
         BlockState.CACHED: "#2f7d66",
         BlockState.SWAPPED: "#cc79a7",
@@ -159,14 +173,17 @@ def lookup_table(palette: Palette, *, tracing: bool = False) -> np.ndarray:
 
     The upper half repeats the lower for the blocks of a traced request; while ``tracing``, the lower half is faded.
     """
-    colours = dict.fromkeys(range(CODE_TRACED), palette.surface)
-    colours[CODE_DIMMED] = mix(palette.states[BlockState.FREE], palette.surface, 0.5)
+    colours = dict.fromkeys(range(CODE_TRACED), palette.window)
+    colours[CODE_DIMMED] = mix(palette.states[BlockState.FREE], palette.window, 0.5)
     colours.update((CODE_STATE + state, colour) for state, colour in palette.states.items())
+    free = palette.states[BlockState.FREE]
+    for state, share in ((BlockState.FREE, 0.0), (BlockState.RESERVED, 0.1), (BlockState.CACHED, 0.22)):
+        colours[CODE_NEUTRAL + state] = mix(free, palette.muted, share)
     colours.update((CODE_RAMP + step, ramp_colour(palette, step / (RAMP_STEPS - 1))) for step in range(RAMP_STEPS))
     colours.update((CODE_REQUEST + n, request_colour(palette, n)) for n in range(REQUEST_COLOURS))
     table = np.zeros((256, 3), np.uint8)
     for code, colour in colours.items():
-        faded = mix(colour, palette.surface, 0.72) if tracing else colour
+        faded = mix(colour, palette.window, 0.72) if tracing else colour
         table[code] = _rgb(faded)
         table[code + CODE_TRACED] = _rgb(colour)
     return table
@@ -236,8 +253,8 @@ def style_sheet(palette: Palette) -> str:
     QPushButton, QComboBox, QToolButton {{
         border: 1px solid {palette.line}; border-radius: 4px; padding: 4px 12px; background: {palette.surface};
         color: {palette.ink}; }}
-    QComboBox {{ padding-right: 24px; }}
-    QComboBox::drop-down {{ border: none; width: 20px; }}
+    QComboBox::drop-down {{ border: none; width: 24px; }}
+    QComboBox::down-arrow {{ image: url("{_CHEVRON}"); width: 12px; height: 12px; }}
     QPushButton:hover, QComboBox:hover, QToolButton:hover {{ background: {hover}; }}
     QPushButton:pressed, QToolButton:pressed {{ background: {pressed}; }}
     QPushButton:focus, QComboBox:focus, QToolButton:focus, QLineEdit:focus, QPlainTextEdit:focus, QTextEdit:focus,
@@ -251,6 +268,7 @@ def style_sheet(palette: Palette) -> str:
         background: {hover}; color: {palette.muted}; border: 1px solid {palette.line}; }}
     QPushButton[role="flat"], QToolButton[role="flat"], QPushButton[role="chip"], QToolButton[role="rail"] {{
         border: 1px solid transparent; background: transparent; padding: 4px 8px; }}
+    QPushButton[role="chip"] {{ text-align: left; }}
     QPushButton[role="flat"]:hover, QToolButton[role="flat"]:hover, QPushButton[role="chip"]:hover,
     QToolButton[role="rail"]:hover {{ background: {hover}; }}
     QPushButton[role="flat"]:focus, QToolButton[role="flat"]:focus, QPushButton[role="chip"]:focus,
@@ -272,6 +290,7 @@ def style_sheet(palette: Palette) -> str:
     QStatusBar {{ border-top: 1px solid {palette.line}; background: {palette.window}; color: {palette.muted}; }}
     QStatusBar::item {{ border: none; }}
     QSplitter::handle {{ background: {palette.line}; }}
+    QSplitter[role="quiet"]::handle {{ background: transparent; }}
     QSplitter::handle:horizontal {{ width: 1px; }}
     QSplitter::handle:vertical {{ height: 1px; }}
     QScrollBar {{ background: transparent; border: none; }}
