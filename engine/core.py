@@ -286,7 +286,6 @@ class Engine:
 
     def _execute(self, works: list[Work], execution: _Execution) -> None:
         """Compute ``works``: at once, or where working memory does not suffice, in smaller parts."""
-        works = [work for work in works if not work.sequence.state.ended]
         if not works:
             return
         try:
@@ -298,8 +297,8 @@ class Engine:
                 self._fail_all(works, error)
                 return
             self._lower_ceiling(works)
-            for part in parts:
-                self._execute(part, execution)
+            for part in parts:  # what failed in the first part has no place in the second
+                self._execute([work for work in part if work.sequence.finish_reason is None], execution)
             return
         execution.forward_ms += self.runner.forward_ms
         execution.sample_ms += self.runner.sample_ms
@@ -322,7 +321,7 @@ class Engine:
         gaps: list[float] = []
         for sequence, token in sampled:
             request = sequence.request
-            if sequence.state.ended:  # another sample of its request failed in this step
+            if sequence.finish_reason is not None:  # another sample of its request failed in this step
                 continue
             if token < 0:
                 self._fail(

@@ -24,6 +24,7 @@ class Sequence:
     computed: int = 0
     finish_reason: FinishReason | None = None
     state: RequestState = RequestState.WAITING
+    room: int = 0  # tokens that it has slots of its own for, as far as the scheduler knows without asking the cache
     furthest: int = 0  # the most tokens it ever had computed: what lies below and runs again is work redone
     rank: int = 0  # the request's priority, or better once it has waited too long
     preempted_step: int = -1  # the step in which it last lost its blocks

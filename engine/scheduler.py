@@ -124,7 +124,9 @@ class Scheduler:
             sequence.request.preemptions += 1
 
     def configure(self, config: EngineConfig) -> None:
-        """Follow other settings from the next step on."""
+        """Follow other settings, and perhaps other blocks, from the next step on."""
+        for sequence in self.running:
+            sequence.room = 0
         if config.token_budget != self.config.token_budget:
             self.ceiling = MAX_BUDGET
         self.config = config
@@ -161,7 +163,7 @@ class Scheduler:
     def _plan_decodes(self) -> list[Sequence]:
         """Give running sequences their next token; returns those that still compute known tokens, in turn order."""
         prefills = []
-        draft, order, grow = self._draft, self.running.order, self.cache.grow
+        draft, order = self._draft, self.running.order
         position = 0
         # By position, since forks join and victims leave, all of them behind the one being served.
         while position < len(order):
@@ -173,13 +175,9 @@ class Scheduler:
             elif draft.budget:
                 if not sequence.request.forked:
                     self._fork(sequence)
-                try:
-                    grow(sequence.number, length)
-                except OutOfBlocks:
-                    if not self._grow(sequence, length):
-                        continue
-                draft.decodes[sequence.number] = Work(sequence, length - 1, 1, True)
-                draft.budget -= 1
+                if length <= sequence.room or self._grow(sequence, length):
+                    draft.decodes[sequence.number] = Work(sequence, length - 1, 1, True)
+                    draft.budget -= 1
         return prefills
 
     def _plan_prefills(self, prefills: list[Sequence]) -> None:
@@ -213,6 +211,7 @@ class Scheduler:
         request = sequence.request
         self._forks -= len(request.sequences) - 1
         request.forked = True
+        sequence.room = 0  # its last block is shared from here on
         for sample in request.sequences[1:]:
             sample.tokens = list(request.prompt)
             sample.rank = sequence.rank
@@ -330,6 +329,7 @@ class Scheduler:
         while True:
             try:
                 self.cache.grow(sequence.number, length)
+                sequence.room = blocks_for(length, self.cache.block_size) * self.cache.block_size
                 return True
             except OutOfBlocks:
                 victim = self._next_victim(sequence)
@@ -380,6 +380,7 @@ class Scheduler:
         self._forks += self._width(sequence) - 1
 
     def _leave(self, sequence: Sequence) -> None:
+        sequence.room = 0
         self.running.discard(sequence)
         self._forks -= self._width(sequence) - 1
 
