@@ -17,7 +17,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # Two threads that spin while they wait make each other wait when another process wants the cores; the OpenMP
     # runtime reads this once, when torch is loaded.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-    options = _parser().parse_args(arguments)
+    options = parser().parse_args(arguments)
     try:
         return _run(options)
     except Refused as refusal:
@@ -50,7 +50,7 @@ def _fault(message: str) -> int:
 # --- the command line -------------------------------------------------------------------------------------------
 
 
-def _parser() -> argparse.ArgumentParser:
+def parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="pagedeck",
         description="Run a language model on your own machine and see what its memory does.",

@@ -20,8 +20,9 @@ from .terminal import size
 
 #: Debian's names of the shared libraries that Qt's wheels want from the system.
 QT_PACKAGES = (
-    "libegl1 libgl1 libxkbcommon0 libxkbcommon-x11-0 libdbus-1-3 libfontconfig1 libxcb-cursor0 libxcb-icccm4 "
-    "libxcb-keysyms1 libxcb-image0 libxcb-render-util0 libxcb-shape0 libxcb-xinerama0"
+    "libegl1 libgl1 libglib2.0-0 libdbus-1-3 libfontconfig1 libxkbcommon-x11-0 libxcb-cursor0 libxcb-icccm4 "
+    "libxcb-image0 libxcb-keysyms1 libxcb-randr0 libxcb-render-util0 libxcb-shape0 libxcb-sync1 libxcb-xfixes0 "
+    "libxcb-xkb1"
 )
 
 #: Less free memory than this, and the default model with a small cache does not fit.
