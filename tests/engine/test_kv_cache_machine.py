@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, multiple, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from pagedeck.engine.kv_cache import KVCache, OutOfBlocks
 from pagedeck.engine.request import Request, Sequence, StepPlan, Work
 from pagedeck.ipc.vocabulary import SamplingParams
@@ -40,110 +40,96 @@ def state_of(cache: KVCache) -> object:
     return pools, tables, index, list(cache.journal), cache.block_size
 
 
-class CacheMachine(RuleBasedStateMachine):
-    sequences = Bundle("sequences")
+#: What prompts begin with, so that many have the same beginning.
+STREAMS = [[(i * k) % 5 for i in range(40)] for k in (1, 2)]
 
+which = st.integers(0, 1000)  # of the sequences that are there
+
+
+class CacheMachine(RuleBasedStateMachine):
     @initialize(
-        blocks=st.integers(1, 24),
-        size=st.sampled_from(SIZES),
-        host=st.integers(0, 16),
-        prefix=st.booleans() | st.just(True),
+        blocks=st.integers(1, 24), size=st.sampled_from(SIZES), host=st.integers(0, 24), prefix=st.integers(0, 5)
     )
-    def start(self, blocks: int, size: int, host: int, prefix: bool) -> None:
-        self.cache = KVCache(blocks, size, host, prefix_caching=prefix)
+    def start(self, blocks: int, size: int, host: int, prefix: int) -> None:
+        self.cache = KVCache(blocks, size, host, prefix_caching=prefix > 0)
         self.memory = TokenMemory(blocks * size, host * size)
         self.live: dict[int, Sequence] = {}
+        self.known: list[tuple[list[int], str]] = []  # tokens and salt of sequences that were closed
         self.salts: dict[int, str] = {}
-        self.next = 1
+        self.numbers = 0
         self.mirror = [self.columns(pool) for pool in (self.cache.device, self.cache.host)]
 
     # --- calls -----------------------------------------------------------------------------------------------------
 
-    @rule(
-        target=sequences,
-        head=st.lists(st.integers(0, 1), max_size=3),
-        repeat=st.integers(1, 12),
-        tail=st.lists(st.integers(0, 1), min_size=1, max_size=9),
-        salt=st.sampled_from(("", "", "", "other")),
-    )
-    def open(self, head: list[int], repeat: int, tail: list[int], salt: str) -> int:
-        tokens = head * repeat + tail
-        expected = self.cache.match(tokens, salt=salt)
-        number = self.next
-        found = self.cache.open(number, tokens, salt=salt, owner=number)
-        assert found == expected == self.cache.computed(number)
-        assert 0 <= found < len(tokens)
-        self.next += 1
-        self.live[number] = sequence(number, tokens)
-        self.salts[number] = salt
-        return number
+    @rule(stream=st.integers(0, 1), length=st.integers(1, 40), salt=st.sampled_from(("", "", "", "other")))
+    def open(self, stream: int, length: int, salt: str) -> None:
+        if len(self.live) < 12:
+            self.begin(STREAMS[stream][:length], salt)
 
-    @rule(
-        wanted=st.lists(st.tuples(sequences, st.integers(1, 20)), min_size=1, max_size=4, unique_by=lambda w: w[0]),
-        more=st.integers(0, 1),
-    )
-    def step(self, wanted: list[tuple[int, int]], more: int) -> None:
-        """One step with several sequences at once, each as far as there is room."""
-        self.cache.step += 1
-        plan = StepPlan()
-        for number, count in wanted:
-            seq = self.live.get(number)
-            if seq is None or self.cache.tier(number) == "host":
-                continue
-            start = self.cache.computed(number)
-            if start == len(seq.tokens):
-                seq.tokens.append(more)
-            stop = min(start + count, len(seq.tokens))
-            if self.grow(number, stop):
-                plan.work.append(Work(seq, start, stop - start, samples=stop == len(seq.tokens)))
-        for work in plan.work:
-            self.assert_writable(work)
-        self.memory.execute(plan, self.cache)
-        for work in plan.work:
-            self.cache.commit(work.sequence.number, work.sequence.tokens, work.start + work.count)
+    @precondition(lambda self: self.known and len(self.live) < 12)
+    @rule(at=which, tail=st.lists(st.integers(0, 1), max_size=3))
+    def open_again(self, at: int, tail: list[int]) -> None:
+        """The next turn of a conversation, or a request that comes back after it lost its blocks."""
+        tokens, salt = self.known[at % len(self.known)]
+        self.begin(tokens + tail, salt)
 
-    @rule(number=sequences, count=st.integers(1, 20))
-    def grow_only(self, number: int, count: int) -> None:
+    @precondition(lambda self: self.on("device"))
+    @rule(at=st.lists(st.tuples(which, st.integers(1, 40)), min_size=1, max_size=4), more=st.integers(0, 1))
+    def step(self, at: list[tuple[int, int]], more: int) -> None:
+        self.run([(self.on("device")[i % len(self.on("device"))], count) for i, count in at], more)
+
+    @precondition(lambda self: self.on("device"))
+    @rule(count=st.integers(1, 40), more=st.integers(0, 1))
+    def step_all(self, count: int, more: int) -> None:
+        self.run([(number, count) for number in self.on("device")], more)
+
+    @precondition(lambda self: self.on("device"))
+    @rule(at=which, count=st.integers(1, 20))
+    def grow_only(self, at: int, count: int) -> None:
         """Scheduled, and then not run."""
-        if number in self.live and self.cache.tier(number) == "device":
-            self.grow(number, self.cache.computed(number) + count)
+        number = self.on("device")[at % len(self.on("device"))]
+        self.grow(number, self.cache.computed(number) + count)
 
-    @rule(target=sequences, parent=sequences)
-    def fork(self, parent: int) -> object:
-        if parent not in self.live:
-            return multiple()
-        child = self.next
-        self.next += 1
-        self.cache.fork(parent, child, owner=child)
-        self.live[child] = sequence(child, self.live[parent].tokens)
-        self.salts[child] = self.salts[parent]
-        assert self.cache.computed(child) == self.cache.computed(parent)
-        return child
+    @precondition(lambda self: 0 < len(self.live) < 12)
+    @rule(at=which)
+    def fork(self, at: int) -> None:
+        parent = list(self.live)[at % len(self.live)]
+        self.numbers += 1
+        self.cache.fork(parent, self.numbers, owner=self.numbers)
+        self.live[self.numbers] = sequence(self.numbers, self.live[parent].tokens)
+        self.salts[self.numbers] = self.salts[parent]
+        assert self.cache.computed(self.numbers) == self.cache.computed(parent)
 
-    @rule(number=sequences)
-    def close(self, number: int) -> None:
-        if self.live.pop(number, None) is not None:
-            self.cache.close(number)
+    @precondition(lambda self: self.live)
+    @rule(at=which)
+    def close(self, at: int) -> None:
+        number = list(self.live)[at % len(self.live)]
+        self.known.append((self.live.pop(number).tokens, self.salts[number]))
+        self.cache.close(number)
 
-    @rule(number=sequences)
-    def swap(self, number: int) -> None:
-        if number not in self.live:
-            return
-        computed, before = self.cache.computed(number), state_of(self.cache)
-        try:
-            if self.cache.tier(number) == "device":
-                room = self.cache.host.available
-                self.cache.swap_out(number)
-            else:
-                room, cost = self.cache.available, self.cache.swap_in_cost(number)
-                self.cache.swap_in(number)
-                assert cost <= room and self.cache.available == room - cost
-        except OutOfBlocks as full:
-            assert full.needed > full.available == room
-            assert state_of(self.cache) == before
-        assert self.cache.computed(number) == computed
+    @precondition(lambda self: self.on("device"))
+    @rule(at=which)
+    def swap_out(self, at: int) -> None:
+        self.swap(self.on("device")[at % len(self.on("device"))])
 
-    @rule(size=st.sampled_from(SIZES))
+    @precondition(lambda self: self.on("host"))
+    @rule(at=which)
+    def swap_in(self, at: int) -> None:
+        self.swap(self.on("host")[at % len(self.on("host"))])
+
+    @rule(kind=st.integers(0, 7), size=st.sampled_from(SIZES), blocks=st.integers(0, 24))
+    def reshape(self, kind: int, size: int, blocks: int) -> None:
+        if kind < 4:
+            self.repage(size)
+        elif kind < 7:
+            self.resize_host(blocks)
+        else:
+            self.cache.prefix_caching = False
+            assert not self.cache.device.cached_count and not self.cache.host.cached_count
+            if blocks:
+                self.cache.check()
+                self.cache.prefix_caching = True
+
     def repage(self, size: int) -> None:
         self.memory.run_journal(self.cache)
         before = state_of(self.cache)
@@ -171,7 +157,6 @@ class CacheMachine(RuleBasedStateMachine):
         assert {number: self.cache.tables[number].held for number in self.live} == held
         self.mirror = [self.columns(pool) for pool in (self.cache.device, self.cache.host)]
 
-    @rule(blocks=st.integers(0, 24))
     def resize_host(self, blocks: int) -> None:
         self.memory.run_journal(self.cache)
         before = state_of(self.cache)
@@ -186,12 +171,6 @@ class CacheMachine(RuleBasedStateMachine):
         assert (done.old, done.new, done.cached_dropped) == (expected.old, blocks, expected.cached_dropped)
         self.memory.resize_host(done, self.cache.block_size)
         self.mirror = [self.columns(pool) for pool in (self.cache.device, self.cache.host)]
-
-    @rule(on=st.booleans())
-    def switch_prefix_caching(self, on: bool) -> None:
-        self.cache.prefix_caching = on
-        if not on:
-            assert not self.cache.device.cached_count and not self.cache.host.cached_count
 
     @precondition(lambda self: self.live)
     @rule()
@@ -223,17 +202,61 @@ class CacheMachine(RuleBasedStateMachine):
     def teardown(self) -> None:
         if hasattr(self, "cache"):
             self.look()
-            for number in list(self.live):
-                self.close(number)
+            for _ in list(self.live):
+                self.close(0)
             self.holds()
+            assert not self.cache.device.used_count and not self.cache.host.used_count
 
     # --- helpers ---------------------------------------------------------------------------------------------------
 
     @staticmethod
     def columns(pool: object) -> np.ndarray:
-        return np.stack(
-            [np.asarray(getattr(pool, n), np.int64) for n in ("state", "ref", "fill", "owner", "last_used")]
-        )
+        names = ("state", "ref", "fill", "owner", "last_used")
+        return np.stack([np.asarray(getattr(pool, name), np.int64) for name in names])
+
+    def on(self, tier: str) -> list[int]:
+        return [number for number in self.live if self.cache.tier(number) == tier]
+
+    def begin(self, tokens: list[int], salt: str) -> None:
+        self.numbers += 1
+        expected = self.cache.match(tokens, salt=salt)
+        found = self.cache.open(self.numbers, tokens, salt=salt, owner=self.numbers)
+        assert found == expected == self.cache.computed(self.numbers)
+        assert 0 <= found < len(tokens)
+        self.live[self.numbers] = sequence(self.numbers, tokens)
+        self.salts[self.numbers] = salt
+
+    def run(self, wanted: list[tuple[int, int]], more: int) -> None:
+        """One step with several sequences at once, each as far as there is room."""
+        self.cache.step += 1
+        plan = StepPlan()
+        for number, count in dict(wanted).items():
+            seq, start = self.live[number], self.cache.computed(number)
+            if start == len(seq.tokens):
+                seq.tokens.append(more)
+            stop = min(start + count, len(seq.tokens))
+            if self.grow(number, stop):
+                plan.work.append(Work(seq, start, stop - start, samples=stop == len(seq.tokens)))
+        for work in plan.work:
+            self.assert_writable(work)
+        self.memory.execute(plan, self.cache)
+        for work in plan.work:
+            self.cache.commit(work.sequence.number, work.sequence.tokens, work.start + work.count)
+
+    def swap(self, number: int) -> None:
+        computed, before = self.cache.computed(number), state_of(self.cache)
+        try:
+            if self.cache.tier(number) == "device":
+                room = self.cache.host.available
+                self.cache.swap_out(number)
+            else:
+                room, cost = self.cache.available, self.cache.swap_in_cost(number)
+                self.cache.swap_in(number)
+                assert cost <= room and self.cache.available == room - cost
+        except OutOfBlocks as full:
+            assert full.needed > full.available == room
+            assert state_of(self.cache) == before
+        assert self.cache.computed(number) == computed
 
     def grow(self, number: int, length: int) -> bool:
         cost, room, before = self.cache.cost(number, length), self.cache.available, state_of(self.cache)
