@@ -58,11 +58,14 @@ class KVStorage:
     def move(self, batches: Sequence[Batch], tier: str = "device") -> int:
         """Run slot moves inside a tier, batch by batch. Scratch: a batch's slots of one layer. Returns bytes copied."""
         moved = 0
+        if tier == "host":
+            self._settle()
         for source, target in batches:
             if tier == "device":
                 self.ops.move_slots(self.pool, self._index(source), self._index(target))
             else:
-                self._move_host(torch.from_numpy(source), torch.from_numpy(target))
+                for layer in self.host.unbind(1):
+                    layer[torch.from_numpy(target)] = layer[torch.from_numpy(source)]
             moved += len(source)
         return moved * self.layout.slot_bytes
 
@@ -74,6 +77,7 @@ class KVStorage:
             RuntimeError: the machine has not that much memory; the pool is as it was.
         """
         resized = self._new_host(num_host_slots)
+        self._settle()
         moved = self.move(moves, "host")
         kept = min(num_host_slots, len(self.host))
         resized[:kept] = self.host[:kept]
@@ -93,11 +97,10 @@ class KVStorage:
         else:
             self.ops.scatter_blocks(self.host, torch.tensor(source), block_size, self.pool, self._index(target))
 
-    def _move_host(self, source: Tensor, target: Tensor) -> None:
+    def _settle(self) -> None:
+        """The CPU is about to touch the host pool, which copies may still be reading or writing."""
         if self._copy_stream is not None:
-            self._copy_stream.synchronize()  # the CPU is about to touch what copies may still be writing
-        for layer in self.host.unbind(1):
-            layer[target] = layer[source]
+            self._copy_stream.synchronize()
 
     def _index(self, ids: object) -> Tensor:
         return torch.as_tensor(ids, dtype=torch.int64, device=self.pool.device)
