@@ -224,7 +224,7 @@ class AsyncClient:
             return
         if self._gone is None:
             for id in self._streams:
-                await self._send(Cancel(id=self._next_id(), request=id))
+                self._send(Cancel(id=self._next_id(), request=id))
         self._end(EngineError("This client was closed.", code="closed"))
         for task in self._tasks:
             task.cancel()
@@ -256,8 +256,7 @@ class AsyncClient:
             stream._take(error)
         else:
             self._streams[submit.id] = stream
-            # The queue has no bound, so this completes at once; a socket's own future needs no one to await it.
-            self._control.send(protocol.encode(submit))
+            self._send(submit)
         return stream
 
     async def cancel(self, id: str) -> None:
@@ -312,7 +311,7 @@ class AsyncClient:
         self._waits[message.id] = lambda reply: None if answer.done() else answer.set_result(reply)
         seconds = self.timeout if timeout is None else timeout
         try:
-            await self._send(message)
+            self._send(message)
             reply = await asyncio.wait_for(answer, seconds)
         except TimeoutError:
             text = f"The engine {self.connection.name!r} did not answer within {seconds:g} s."
@@ -326,8 +325,11 @@ class AsyncClient:
     async def _ask(self, message: ClientMessage, kind: type[M]) -> M:
         return expect(await self.request(message), kind)
 
-    async def _send(self, message: Message) -> None:
-        await self._control.send(protocol.encode(message))
+    def _send(self, message: Message) -> None:
+        # The socket's queue has no bound, so a message is taken at once; or the socket has given up on the engine, and
+        # the watch will say so.
+        sent = self._control.send(protocol.encode(message), zmq.NOBLOCK)
+        sent.add_done_callback(lambda future: future.cancelled() or future.exception())
 
     def _next_id(self) -> str:
         return f"call-{next(self._numbers)}"
@@ -358,7 +360,7 @@ class AsyncClient:
             now = time.monotonic()
             if not self._watch.ping_due(now):
                 continue
-            await self._send(Ping(id="ping"))
+            self._send(Ping(id="ping"))
             gone = self._watch.verdict(now)
             if gone is not None:
                 await asyncio.sleep(0)  # its last words may have come meanwhile

@@ -163,7 +163,7 @@ class Watch:
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
         self._asked: float | None = None  # the first ping since the engine was last heard
-        self._pinged = 0.0
+        self._pinged = time.monotonic()  # hello comes before any ping
         self._failed_handshakes = 0
         self._shaking = False
 
@@ -190,23 +190,20 @@ class Watch:
         elif kind == zmq.EVENT_HANDSHAKE_SUCCEEDED:
             self._shaking = False
             self._failed_handshakes = 0
-        elif kind == zmq.EVENT_DISCONNECTED and not self._shaking:
-            pass
-        else:  # cut off, or told off, before the handshake was done
+        elif kind == zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL:  # not tried again by the socket
+            self._failed_handshakes = 2
+        elif kind != zmq.EVENT_DISCONNECTED or self._shaking:  # told off, or cut off before the handshake was done
             self._shaking = False
             self._failed_handshakes += 1
 
     def verdict(self, now: float) -> EngineGone | None:
         """Why the engine counts as gone, if it does."""
         c = self._connection
-        if c.server_key and self._failed_handshakes >= 2:
-            return EngineGone(
-                f"Whoever listens at {c.control} does not accept this connection: the key in {c.path or 'use'} is not "
-                f"the engine's.",
-                code="key",
-            )
         if c.local and not c.process_alive():
             return EngineGone(f"The engine {c.name!r} ended (process {c.pid}).")
+        if self._failed_handshakes >= 2:
+            key = "the key in use is not the engine's" if c.server_key else "the engine wants a key"
+            return EngineGone(f"Whoever listens at {c.control} does not accept this connection: {key}.", code="key")
         if self._asked is not None and now - self._asked > GONE_AFTER_S:
             return EngineGone(f"The engine {c.name!r} has not answered for {now - self._asked:.0f} s.")
         return None
@@ -506,7 +503,8 @@ class Client:
                     watch.monitored(parse_monitor_message(monitor.recv_multipart()))
                 now = time.monotonic()
                 if watch.ping_due(now):
-                    control.send(protocol.encode(Ping(id="ping")))
+                    self._outgoing.append(Ping(id="ping"))
+                    self._send(control)
                     gone = watch.verdict(now)
                     if gone is not None:
                         self._receive(control, watch)  # its last words may have come meanwhile
@@ -527,8 +525,10 @@ class Client:
     def _send(self, control: zmq.Socket[bytes]) -> None:
         with contextlib.suppress(BlockingIOError):
             self._wake_out.recv(4096)
-        while self._outgoing:
-            control.send(protocol.encode(self._outgoing.popleft()))
+        with contextlib.suppress(zmq.Again):  # the socket has given up on the engine: the watch will say so
+            while self._outgoing:
+                control.send(protocol.encode(self._outgoing[0]), zmq.NOBLOCK)
+                self._outgoing.popleft()
 
     def _receive(self, control: zmq.Socket[bytes], watch: Watch) -> None:
         while True:
