@@ -114,11 +114,12 @@ def _read_config(checkpoint: Checkpoint) -> PretrainedConfig:
 
 
 def _saved_model(checkpoint: Checkpoint, dtype: torch.dtype, device: torch.device) -> PreTrainedModel:
+    from safetensors import SafetensorError
     from transformers import AutoModelForCausalLM
 
     placement: dict[str, Any] = {} if device.type == "cpu" else {"device_map": {"": device}}
     try:
-        model, loading = AutoModelForCausalLM.from_pretrained(
+        loaded: Any = AutoModelForCausalLM.from_pretrained(
             str(checkpoint.folder),
             dtype=dtype,
             attn_implementation=ATTENTION_NAME,
@@ -128,8 +129,10 @@ def _saved_model(checkpoint: Checkpoint, dtype: torch.dtype, device: torch.devic
             output_loading_info=True,
             **placement,
         )
-    except (ValueError, KeyError, OSError, RuntimeError) as error:
+    except (ValueError, KeyError, OSError, RuntimeError, SafetensorError) as error:
         raise _refused(f"The weights of {checkpoint.name} cannot be loaded: {_first_line(error)}") from error
+    model: PreTrainedModel
+    model, loading = loaded
     if missing := sorted(loading["missing_keys"]):
         raise _refused(
             f"The weights of {checkpoint.name} are incomplete: {len(missing)} are missing, first {missing[0]}."

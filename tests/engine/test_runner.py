@@ -13,13 +13,13 @@ from pagedeck.engine.request import Request, Sequence, StepPlan, Work
 from pagedeck.engine.runner import ModelRunner
 from pagedeck.engine.storage import KVLayout, KVStorage
 from pagedeck.ipc.vocabulary import SamplingParams
-from pagedeck.kernels import Ops
+from pagedeck.kernels import Ops, ops_for
 from pagedeck.kernels.reference import ReferenceOps
 from transformers import PreTrainedModel
 
 from .tiny_models import CONFIGS, VOCABULARY, tiny_model
 
-OPS: list[Ops] = [ReferenceOps()]
+OPS: list[Ops] = [ReferenceOps(), ops_for("cpu")]
 
 
 def make_runner(model: PreTrainedModel, cache: KVCache, ops: Ops) -> ModelRunner:
@@ -118,7 +118,7 @@ def llama() -> PreTrainedModel:
 def test_forks_swaps_and_repages_do_not_change_tokens(llama: PreTrainedModel) -> None:
     expected = generated(tiny_model("llama", "eager"), prompts()[-2], 20)
     cache = KVCache(32, 8, 32)
-    runner = make_runner(llama, cache, ReferenceOps())
+    runner = make_runner(llama, cache, ops_for("cpu"))
     parent = new_sequence(0, prompts()[-2])
     run_alone(runner, cache, parent, 5)
     child = Sequence(1, parent.request, 1, list(parent.tokens), parent.computed)
@@ -143,7 +143,7 @@ def test_forks_swaps_and_repages_do_not_change_tokens(llama: PreTrainedModel) ->
 def test_host_pool_changes_its_size_under_a_swapped_sequence(llama: PreTrainedModel) -> None:
     expected = generated(tiny_model("llama", "eager"), prompts()[-2], 8)
     cache = KVCache(32, 8, 32)
-    runner = make_runner(llama, cache, ReferenceOps())
+    runner = make_runner(llama, cache, ops_for("cpu"))
     sequence = new_sequence(0, prompts()[-2])
     run_alone(runner, cache, sequence, 4)
     cache.swap_out(0)
@@ -160,7 +160,7 @@ def test_host_pool_changes_its_size_under_a_swapped_sequence(llama: PreTrainedMo
 def test_seeded_sampling_does_not_depend_on_the_batch(llama: PreTrainedModel) -> None:
     def run(together: bool) -> list[int]:
         cache = KVCache(64, 8)
-        runner = make_runner(llama, cache, ReferenceOps())
+        runner = make_runner(llama, cache, ops_for("cpu"))
         one = new_sequence(0, prompts()[5], temperature=1.0, seed=3, top_p=0.9)
         if not together:
             return run_alone(runner, cache, one, 15)
@@ -174,7 +174,7 @@ def test_seeded_sampling_does_not_depend_on_the_batch(llama: PreTrainedModel) ->
 
 def test_one_sick_row_leaves_the_others(llama: PreTrainedModel) -> None:
     cache = KVCache(64, 8)
-    runner = make_runner(llama, cache, ReferenceOps())
+    runner = make_runner(llama, cache, ops_for("cpu"))
     sequences = [new_sequence(i, prompts()[i]) for i in (2, 3, 4)]
     for sequence in sequences:
         cache.open(sequence.number, sequence.tokens)
@@ -192,7 +192,7 @@ def test_one_sick_row_leaves_the_others(llama: PreTrainedModel) -> None:
 
 def test_steps_without_samples_return_nothing(llama: PreTrainedModel) -> None:
     cache = KVCache(64, 8)
-    runner = make_runner(llama, cache, ReferenceOps())
+    runner = make_runner(llama, cache, ops_for("cpu"))
     sequence = new_sequence(0, prompts()[5])
     cache.open(0, sequence.tokens)
     cache.grow(0, 31)

@@ -1,0 +1,92 @@
+"""From a configuration to an engine that answers."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+import torch
+from pagedeck.engine.assembly import Assembled, assemble, pool_blocks, usable_cores
+from pagedeck.engine.config import GIB, EngineConfig
+from pagedeck.engine.storage import KVLayout
+from pagedeck.ipc.vocabulary import FinishReason, Refused, SamplingParams
+
+LAYOUT = KVLayout(2, 2, 16, torch.float32)
+BLOCK = LAYOUT.slot_bytes * 32
+
+
+def make(folder: Path, **settings: object) -> Assembled:
+    return assemble(EngineConfig(**{"model": str(folder), "device": "cpu", "threads": 1} | settings), lambda *_: None)
+
+
+def test_nothing_is_left_open(tiny_model_folder: Path) -> None:
+    made = make(tiny_model_folder, num_blocks=None, memory_utilization=0.01, threads=None, swap_space_gib=0.001)
+    config = made.config
+    assert config == made.engine.config
+    assert (config.device, config.dtype, config.context_length) == ("cpu", "float32", 4096)
+    assert (config.token_budget, config.threads, config.memory_utilization) == (256, usable_cores(), 0.01)
+    assert config.num_blocks is not None and config.num_blocks > 1
+    assert made.storage.pool.shape == (2, 2, config.num_blocks * 32, 2, 16)
+    assert made.engine.cache.device.num_blocks == config.num_blocks
+    host_blocks = int(0.001 * GIB) // BLOCK
+    assert made.engine.cache.host.num_blocks == host_blocks
+    assert len(made.storage.host) == host_blocks * 32
+
+
+def test_it_answers_as_generate_does(tiny_model_folder: Path) -> None:
+    made = make(tiny_model_folder, num_blocks=64, block_size=8, token_budget=16)
+    tokenizer = made.model.tokenizer
+    assert tokenizer is not None
+    texts: dict[str, str] = {}
+    prompts = {name: tokenizer.encode(name) for name in ("the quick brown fox " * 3, "lazy dog", "sun")}
+    for name, prompt in prompts.items():
+        sampling = SamplingParams(max_tokens=12, temperature=0.0)
+        made.engine.submit(id=name, prompt=prompt, sampling=sampling, priority=0)
+    ended = []
+    while made.engine.has_work:
+        result = made.engine.step()
+        ended += result.ended
+        for output in result.outputs:
+            texts[output.request.id] = texts.get(output.request.id, "") + output.text
+    assert {r.id for r in ended} == set(prompts)
+    assert all(r.sequences[0].finish_reason in (FinishReason.LENGTH, FinishReason.STOP) for r in ended)
+    made.model.model.set_attn_implementation("eager")
+    for name, prompt in prompts.items():
+        ids = torch.tensor([prompt])
+        out = made.model.model.generate(
+            ids, attention_mask=torch.ones_like(ids), max_new_tokens=12, do_sample=False, pad_token_id=0
+        )
+        assert texts[name] == tokenizer.decode(out[0, len(prompt) :], skip_special_tokens=True)
+
+
+def test_warm_up_leaves_the_pool_free(tiny_model_folder: Path) -> None:
+    made = make(tiny_model_folder, num_blocks=1, block_size=8)
+    assert made.engine.cache.device.free_count == 1
+    assert made.engine.step_number == 0
+
+
+def test_progress_is_told(tiny_model_folder: Path) -> None:
+    said: list[str] = []
+    config = EngineConfig(model=str(tiny_model_folder), device="cpu", num_blocks=4, threads=1)
+    assemble(config, lambda message, fraction: said.append(message))
+    assert said == ["Loading tiny-llama", "Reserving the KV cache", "Warming up the kernels"]
+
+
+def test_pool_is_a_share_of_what_is_free() -> None:
+    config = EngineConfig(memory_utilization=0.5)
+    assert pool_blocks(config, LAYOUT, 1000 * BLOCK) == 500
+    assert pool_blocks(EngineConfig(num_blocks=7), LAYOUT, 1000 * BLOCK) == 7
+
+
+def test_memory_that_does_not_do_is_refused_with_numbers() -> None:
+    with pytest.raises(Refused, match=r"which takes 0\.02 GiB; 0\.02 GiB are free, enough for 1,000 blocks") as refused:
+        pool_blocks(EngineConfig(num_blocks=1500), LAYOUT, 1000 * BLOCK)
+    assert refused.value.field == "num_blocks"
+    with pytest.raises(Refused, match="holds no block") as refused:
+        pool_blocks(EngineConfig(memory_utilization=0.5), LAYOUT, BLOCK)
+    assert refused.value.field == "memory_utilization"
+
+
+def test_usable_cores_are_those_of_this_process() -> None:
+    assert 1 <= usable_cores() <= (os.cpu_count() or 1)
