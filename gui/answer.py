@@ -23,6 +23,7 @@ from PySide6.QtWidgets import (
 from ..ipc.protocol import Accepted, Failed, Finished, Tokens
 from ..ipc.vocabulary import FinishReason
 from . import quantities, theme, words
+from .i18n import fill_in
 
 #: The shortest time between two renderings of a streaming answer. A long one is rendered more seldom: never more than
 #: a tenth of the time is spent on it.
@@ -203,15 +204,15 @@ class Answer(QFrame):
         ttft = done.ttft_s if done is not None else (self._first or self._asked) - self._asked
         spent = done.e2e_s - done.ttft_s if done is not None else time.monotonic() - (self._first or self._asked)
         texts = [
-            self.tr("TTFT %1").replace("%1", quantities.duration(ttft)),
+            fill_in(self.tr("TTFT %1"), quantities.duration(ttft)),
             self.tr("%Ln token(s)", "", tokens),
         ]
         rate = (tokens - len(self.samples)) / spent if spent > 0 else 0.0
         if rate > 0:
-            texts.append(self.tr("%1 tok/s").replace("%1", quantities.number(rate)))
+            texts.append(fill_in(self.tr("%1 tok/s"), quantities.number(rate)))
         if done is not None:
             cached, prompt = quantities.count(done.cached_tokens), quantities.count(done.prompt_tokens)
-            texts.append(self.tr("%1 of %2 prompt tokens from the cache").replace("%1", cached).replace("%2", prompt))
+            texts.append(fill_in(self.tr("%1 of %2 prompt tokens from the cache"), cached, prompt))
         return texts
 
     def _ending(self, reason: str) -> str:
@@ -230,5 +231,5 @@ class Answer(QFrame):
         self.copy_button.setText(self.tr("Copy"))
         for place, sample in enumerate(self.samples):
             sample.choose.setText(self.tr("Go on with this one"))
-            sample.view.setAccessibleName(self.tr("Answer %1").replace("%1", str(place + 1)))
+            sample.view.setAccessibleName(fill_in(self.tr("Answer %1"), str(place + 1)))
         self._show()

@@ -7,7 +7,8 @@ import time
 from PySide6.QtCore import QEvent, Qt, QTimer
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QProgressBar, QPushButton, QVBoxLayout, QWidget
 
-from . import quantities, theme, words
+from . import engine_texts, quantities, theme
+from .i18n import fill_in
 from .session import EngineSession
 from .state import ConnectionState
 
@@ -74,18 +75,22 @@ class Banner(QFrame):
         name = self._session.name
         waited = quantities.duration(max(0.0, round(time.time() - self._session.since)))
         if state == ConnectionState.LOADING and self._session.starting:
-            return self.tr("Starting the engine …"), self.tr("for %1").replace("%1", waited), ""
+            return self.tr("Starting the engine …"), fill_in(self.tr("for %1"), waited), ""
         if state == ConnectionState.CONNECTING:
-            return self.tr("Connecting to %1 …").replace("%1", name), self.tr("for %1").replace("%1", waited), ""
+            return fill_in(self.tr("Connecting to %1 …"), name), fill_in(self.tr("for %1"), waited), ""
         if state == ConnectionState.LOADING:
             return self.tr("Loading the model …"), self._loading(view.detail, view.progress, waited), ""
         if state == ConnectionState.DRAINING:
             return self.tr("The engine finishes what it has and takes nothing new."), "", ""
         if state == ConnectionState.NOT_ANSWERING:
-            title = self.tr("The engine has not answered for %1.").replace("%1", waited)
+            title = fill_in(self.tr("The engine has not answered for %1."), waited)
             return title, self.tr("Its process still runs. It may be busy, or stuck."), self.tr("Restart")
         if state == ConnectionState.DIED:
-            return self.tr("The engine died."), self._session.last_words or view.detail, self.tr("Restart")
+            return (
+                self.tr("The engine died."),
+                self._session.last_words or engine_texts.say(view.detail),
+                self.tr("Restart"),
+            )
         if state == ConnectionState.STOPPED:
             return self.tr("The engine is stopped."), "", self.tr("Start")
         if state == ConnectionState.DISCONNECTED:
@@ -93,10 +98,10 @@ class Banner(QFrame):
         return "", "", ""
 
     def _loading(self, detail: str, progress: float | None, waited: str) -> str:
-        parts = [words.loading(detail)]
+        parts = [engine_texts.say(detail)]
         if progress is not None:
             parts.append(quantities.percent(progress))
-        parts.append(self.tr("for %1").replace("%1", waited))
+        parts.append(fill_in(self.tr("for %1"), waited))
         return " · ".join(filter(None, parts))
 
     def _act(self) -> None:

@@ -8,6 +8,7 @@ from PySide6.QtWidgets import QHBoxLayout, QLabel, QSizePolicy, QWidget
 
 from ..ipc.telemetry import Stats
 from . import quantities, theme, words
+from .i18n import fill_in
 from .link import EngineLink
 from .quantities import NBSP
 from .state import ConnectionState
@@ -83,9 +84,9 @@ class Glance(QWidget):
         self.memory.setToolTip(self._memory_story(stats))
         self.running.setToolTip(self.tr("Sequences in the batch"))
         swapped = quantities.count(stats.swapped)
-        self.waiting.setToolTip(self.tr("Requests in the queue, and %1 swapped out").replace("%1", swapped))
+        self.waiting.setToolTip(fill_in(self.tr("Requests in the queue, and %1 swapped out"), swapped))
         prompt = quantities.number(stats.prompt_tokens_per_s)
-        self.rate.setToolTip(self.tr("Output tokens per second; prompt tokens: %1 per second").replace("%1", prompt))
+        self.rate.setToolTip(fill_in(self.tr("Output tokens per second; prompt tokens: %1 per second"), prompt))
         self.ttft.setToolTip(self.tr("Time to first token: 95 of 100 requests of the last minute had it sooner"))
 
     def _memory_story(self, stats: Stats) -> str:
@@ -101,7 +102,7 @@ class Glance(QWidget):
         )
         for place, figure in enumerate(figures, 1):
             text = text.replace(f"%{place}", figure)
-        cached = words.cached_blocks(tier.cached)
+        cached = words.counted.cached_blocks(tier.cached)
         return f"{text}\n{cached}"
 
     def changeEvent(self, event: QEvent) -> None:

@@ -5,6 +5,7 @@ Installing a translator makes Qt send ``LanguageChange`` to every widget; each w
 
 from __future__ import annotations
 
+import re
 from enum import StrEnum
 from pathlib import Path
 
@@ -16,6 +17,11 @@ from .. import assets
 def QT_TRANSLATE_NOOP(context: str, text: str) -> str:
     """Marks a text that is translated where it is shown. PySide6 has it too, typed as giving any object."""
     return text
+
+
+def fill_in(text: str, *parts: str) -> str:
+    """A translated text with ``%1``, ``%2`` … replaced, in whatever order the language has them."""
+    return re.sub(r"%(\d)", lambda place: parts[int(place[1]) - 1], text)
 
 
 TRANSLATIONS = Path(assets.__file__).parent / "translations"

@@ -32,6 +32,7 @@ from ..ipc.telemetry import RequestRow
 from ..ipc.vocabulary import PRIORITIES, BlockState, RequestState, priority_name
 from . import quantities, request_model, theme, words
 from .block_chips import BlockChips
+from .i18n import fill_in
 from .link import EngineLink
 from .quantities import NBSP
 from .scroll import plain_scroll
@@ -170,7 +171,7 @@ class RequestSection(QWidget):
         row = self.row
         if row is None:
             return
-        self.title.setText(self.tr("Request %1").replace("%1", f"#{row.number}"))
+        self.title.setText(fill_in(self.tr("Request %1"), f"#{row.number}"))
         colour = request_model.state_colour(row.state).name()
         self.state.setText(f'<span style="color:{colour}">●</span> {words.request_state(row.state)}')
         live = not RequestState(row.state).ended
@@ -183,10 +184,10 @@ class RequestSection(QWidget):
 
     def _facts(self, row: RequestRow) -> list[tuple[str, str]]:
         output = f"{quantities.count(row.output_tokens)} / {quantities.count(row.max_tokens * row.samples)}"
-        cached = self.tr(" (%1 from the cache)").replace("%1", quantities.count(row.cached_tokens))
+        cached = fill_in(self.tr(" (%1 from the cache)"), quantities.count(row.cached_tokens))
         blocks = quantities.count(row.blocks)
         if row.shared_blocks:
-            blocks += self.tr(", %1 of them shared").replace("%1", quantities.count(row.shared_blocks))
+            blocks += fill_in(self.tr(", %1 of them shared"), quantities.count(row.shared_blocks))
         rate = f"{quantities.number(row.tokens_per_s)}{NBSP}{self.tr('tok/s')}" if row.tokens_per_s else ""
 
         def seconds(value: float | None) -> str:
@@ -201,7 +202,7 @@ class RequestSection(QWidget):
             (self.tr("TTFT"), seconds(row.ttft_s)),
             (self.tr("Rate"), rate),
             (self.tr("Age"), quantities.duration(request_model.age(row, time.time()))),
-            (self.tr("Preempted"), words.times(row.preemptions) if row.preemptions else ""),
+            (self.tr("Preempted"), words.counted.times(row.preemptions) if row.preemptions else ""),
             (self.tr("Client"), row.client),
             (self.tr("Error"), row.error),
         ]
@@ -238,12 +239,12 @@ class RequestSection(QWidget):
         return self.detail.tier if self.detail is not None else "device"
 
     def _sample_name(self, place: int) -> str:
-        return self.tr("Sample %1").replace("%1", str(place + 1))
+        return fill_in(self.tr("Sample %1"), str(place + 1))
 
     def _describe_chip(self, position: int) -> str:
         block = int(self.chips.blocks[position])
         tier = self._link.view.tier(self._tier)
-        text = self.tr("Position %1 → block %2").replace("%1", str(position)).replace("%2", str(block))
+        text = fill_in(self.tr("Position %1 → block %2"), str(position), str(block))
         if block >= len(tier.state):
             return text
         fill = f"{tier.fill[block]}/{tier.block_size} {words.unit('tokens')}"
@@ -342,7 +343,7 @@ class BlockSection(QWidget):
         if self._block is None:
             return
         tier_name, block = self._block
-        self.title.setText(self.tr("Block %1").replace("%1", str(block)))
+        self.title.setText(fill_in(self.tr("Block %1"), str(block)))
         detail = self.detail
         self.facts.show_facts(self._facts(tier_name, detail))
         owners = detail.owners if detail is not None else []
@@ -363,13 +364,13 @@ class BlockSection(QWidget):
             (self.tr("Tier"), words.tier(tier_name)),
             (self.tr("Fill"), fill),
             (self.tr("References"), quantities.count(detail.ref_count)),
-            (self.tr("Last used"), self.tr("step %1").replace("%1", quantities.count(detail.last_used))),
+            (self.tr("Last used"), fill_in(self.tr("step %1"), quantities.count(detail.last_used))),
             (self.tr("Prefix hash"), detail.prefix_hash[:16]),
         ]
 
     def _owner(self, request: int, sample: int, position: int) -> str:
         text = self.tr("#%1, sample %2, position %3")
-        text = text.replace("%1", str(request)).replace("%2", str(sample + 1)).replace("%3", str(position))
+        text = fill_in(text, str(request), str(sample + 1), str(position))
         return f'<a href="{request}">{text}</a>'
 
     def retranslate(self) -> None:

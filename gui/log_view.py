@@ -25,6 +25,7 @@ from PySide6.QtWidgets import (
 
 from ..ipc.telemetry import Event
 from . import theme, words
+from .i18n import fill_in
 from .link import EngineLink
 
 KEPT = 10_000
@@ -240,7 +241,7 @@ class LogView(QWidget):
 
     def retranslate(self) -> None:
         for place, level in enumerate(LEVELS):
-            self.level.setItemText(place, self.tr("%1 and above").replace("%1", level_name(level)))
+            self.level.setItemText(place, fill_in(self.tr("%1 and above"), level_name(level)))
         self.level.setAccessibleName(self.tr("Least level"))
         self.search.setPlaceholderText(self.tr("Search"))
         self.search.setAccessibleName(self.tr("Search the log"))

@@ -26,6 +26,7 @@ from ..ipc.protocol import Accepted, ChatMessage, Failed, Finished, Tokens
 from ..ipc.vocabulary import PRIORITIES, SamplingParams
 from . import i18n, samples, theme, words
 from .answer import Answer
+from .i18n import fill_in
 from .link import EngineLink
 from .scroll import plain_scroll
 from .state import ConnectionState
@@ -339,7 +340,7 @@ class Playground(QWidget):
         self.fill_button.setEnabled(ready and not loading)
         self.load_label.setVisible(bool(loading))
         done, total = str(len(self._load) - loading), str(len(self._load))
-        self.load_label.setText(self.tr("Load: %1 of %2 ended").replace("%1", done).replace("%2", total))
+        self.load_label.setText(fill_in(self.tr("Load: %1 of %2 ended"), done, total))
         self.empty.setVisible(not self.turns)
 
     def changeEvent(self, event: QEvent) -> None:
@@ -354,7 +355,7 @@ class Playground(QWidget):
         self.stop_button.setText(self.tr("Stop"))
         self.regenerate_button.setText(self.tr("Regenerate"))
         self.clear_button.setText(self.tr("Clear"))
-        self.samples_button.setText(self.tr("Samples"))
+        self.samples_button.setText(self.tr("Sample prompts"))
         self.samples_button.setToolTip(self.tr("Prompts to try"))
         self.fill_button.setText(self.tr("Fill the server"))
         self.fill_button.setToolTip(

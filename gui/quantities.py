@@ -26,6 +26,14 @@ def number(value: float) -> str:
     return QLocale().toString(value, "f", 1 if magnitude >= 10 else 2)
 
 
+def short(value: float) -> str:
+    """About two significant digits: ``0.31``, ``4.4``, ``38``."""
+    magnitude = abs(value)
+    if magnitude >= 9.95 or value == 0:
+        return count(value)
+    return QLocale().toString(value, "f", 1 if magnitude >= 0.995 else 2)
+
+
 def percent(share: float) -> str:
     """A share from 0 to 1: ``63 %``; one decimal below ten."""
     value = 100 * share
@@ -39,7 +47,7 @@ def size(value: float) -> str:
     while abs(value) >= 1024 and step < len(_SIZES) - 1:
         value /= 1024
         step += 1
-    return f"{count(value) if step == 0 else number(value)}{NBSP}{_SIZES[step]}"
+    return f"{count(value) if step == 0 else short(value)}{NBSP}{_SIZES[step]}"
 
 
 def duration(seconds: float) -> str:
@@ -47,9 +55,9 @@ def duration(seconds: float) -> str:
     if not math.isfinite(seconds) or seconds < 0:
         return "–"
     if seconds < 0.1:
-        return f"{number(seconds * 1000)}{NBSP}ms"
+        return f"{short(seconds * 1000)}{NBSP}ms"
     if seconds < 60:
-        return f"{number(seconds)}{NBSP}s"
+        return f"{short(seconds)}{NBSP}s"
     minutes, rest = divmod(int(seconds), 60)
     if minutes < 60:
         return f"{minutes}{NBSP}min{NBSP}{rest:02}{NBSP}s"

@@ -18,7 +18,7 @@ from PySide6.QtGui import QColor
 from ..ipc.telemetry import RequestRow
 from ..ipc.vocabulary import BlockState, RequestState, priority_name
 from . import quantities, theme, words
-from .i18n import QT_TRANSLATE_NOOP
+from .i18n import QT_TRANSLATE_NOOP, fill_in
 
 _Index = QModelIndex | QPersistentModelIndex
 _ROOT = QModelIndex()
@@ -225,7 +225,7 @@ class RequestModel(QAbstractTableModel):
     def _story(self, row: RequestRow) -> str:
         lines = [row.id]
         if row.client:
-            lines.append(self.tr("from %1").replace("%1", row.client))
+            lines.append(fill_in(self.tr("from %1"), row.client))
         if row.cached_tokens:
             lines.append(self.tr("%Ln prompt token(s) found in the cache", "", row.cached_tokens))
         if row.preemptions:

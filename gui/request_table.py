@@ -36,6 +36,7 @@ from ..ipc.protocol import SetPriority
 from ..ipc.telemetry import RequestRow
 from ..ipc.vocabulary import PRIORITIES, RequestState
 from . import theme, words
+from .i18n import fill_in
 from .link import EngineLink
 from .request_model import COLUMNS, NUMBER, STATE, RequestModel
 from .selection import Selection
@@ -199,7 +200,7 @@ class RequestTable(QWidget):
 
     def _tell(self) -> None:
         shown, known = self.model.rowCount(), len(self._link.view.requests)
-        self.count.setText(self.tr("%1 of %2").replace("%1", str(shown)).replace("%2", str(known)))
+        self.count.setText(fill_in(self.tr("%1 of %2"), str(shown), str(known)))
         self.view.setVisible(bool(known))
         self.empty.setVisible(not known)
         can = bool(self.chosen())

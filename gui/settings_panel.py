@@ -21,7 +21,8 @@ from PySide6.QtWidgets import (
 )
 
 from ..ipc.protocol import EngineMessage, Failed, Reconfigure, Reconfigured, ReconfigureReport, SettingInfo
-from . import quantities, theme, words
+from . import engine_texts, quantities, theme, words
+from .i18n import fill_in
 from .link import EngineLink
 from .scroll import plain_scroll
 
@@ -48,6 +49,7 @@ class SettingEditor(QWidget):
     def __init__(self, info: SettingInfo, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self.info = info
+        self._known = info.value  # what the engine last said
         self._title = QLabel()
         self._mark = QLabel()
         self._mark.setProperty("role", "warning")
@@ -81,7 +83,7 @@ class SettingEditor(QWidget):
         layout.addLayout(line)
         layout.addWidget(self._refusal)
         layout.addWidget(self._meaning)
-        self.show_info(info)
+        self.stage(info.value)
         self.retranslate()
 
     @property
@@ -101,13 +103,18 @@ class SettingEditor(QWidget):
             return text
 
     @property
+    def known(self) -> Any:
+        """The setting's value as the engine last said it."""
+        return self._known
+
+    @property
     def staged(self) -> bool:
-        return bool(self.value != self.info.value)
+        return bool(self.value != self._known)
 
     def show_info(self, info: SettingInfo) -> None:
         """Take the engine's state of the setting; a staged edit stays staged."""
-        staged = self.staged if self.info is not info else False
-        self.info = info
+        staged = self.value != self._known
+        self.info, self._known = info, info.value
         if not staged:
             self.stage(info.value)
         self._show_mark()
@@ -118,6 +125,12 @@ class SettingEditor(QWidget):
             self._field.setCurrentIndex(max(0, self._field.findData(value)))
         else:
             self._field.setText(f"{value:g}" if isinstance(value, float) and math.isfinite(value) else str(value))
+
+    def settle(self, value: Any) -> None:
+        """The engine took this value."""
+        self._known = value
+        self.stage(value)
+        self._show_mark()
 
     def refuse(self, why: str) -> None:
         """Say why the value was refused; the empty text takes it back."""
@@ -149,7 +162,7 @@ class SettingEditor(QWidget):
 
     def _show_mark(self) -> None:
         self._mark.setVisible(self.staged)
-        self._mark.setText(self.tr("● not applied; now %1").replace("%1", words.value(self.info.value)))
+        self._mark.setText(fill_in(self.tr("● not applied; now %1"), words.value(self._known)))
 
     def retranslate(self) -> None:
         self._title.setText(words.title(self.info.name))
@@ -191,14 +204,14 @@ class Effects(QWidget):
         figures = (
             (self.tr("Blocks moved"), quantities.count(report.blocks_moved)),
             (self.tr("Copied"), quantities.size(report.bytes_copied)),
-            (self.tr("Pause"), self.tr("about %1 (estimate)").replace("%1", pause) if report.dry_run else pause),
-            (self.tr("Preempted"), words.sequences(report.preempted)),
+            (self.tr("Pause"), fill_in(self.tr("about %1 (estimate)"), pause) if report.dry_run else pause),
+            (self.tr("Preempted"), words.counted.sequences(report.preempted)),
             (self.tr("Cached blocks given up"), quantities.count(report.cached_dropped)),
         )
         for (name, figure), (title, text) in zip(self._cells, figures, strict=True):
             name.setText(title)
             figure.setText(text)
-        self._notes.setText("\n".join(words.note(note) for note in report.notes))
+        self._notes.setText("\n".join(engine_texts.say(note) for note in report.notes))
         self._notes.setVisible(bool(report.notes))
 
 
@@ -378,7 +391,7 @@ class SettingsPanel(QWidget):
     def discard(self) -> None:
         """Forget the staged edits."""
         for editor in self.editors.values():
-            editor.stage(editor.info.value)
+            editor.stage(editor.known)
             editor.refuse("")
 
     def _send(self, changes: dict[str, Any]) -> None:
@@ -422,9 +435,7 @@ class SettingsPanel(QWidget):
         self._undo = {name: before for name, (before, _) in report.changes.items()}
         for name, (_, after) in report.changes.items():
             if name in self.editors:
-                editor = self.editors[name]
-                editor.info.value = after
-                editor.stage(after)
+                self.editors[name].settle(after)
         self.said.emit(words.report(report, self._link.view.settings))
 
     def _refused(self, failed: Failed) -> None:
@@ -471,8 +482,8 @@ class SettingsPanel(QWidget):
             return self.tr("A value was refused; the reason stands beside its field.")
         if self._preview is None:
             return self.tr("Asking the engine …")
-        infos = {info.name: info for info in self._link.view.settings}
-        return words.changes({name: (infos[name].value, value) for name, value in staged.items()}, infos)
+        infos = {name: editor.info for name, editor in self.editors.items()}
+        return words.changes({name: (self.editors[name].known, value) for name, value in staged.items()}, infos)
 
     def changeEvent(self, event: QEvent) -> None:
         if event.type() == QEvent.Type.LanguageChange:

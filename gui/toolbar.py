@@ -9,7 +9,7 @@ from PySide6.QtWidgets import QMenu, QSizePolicy, QToolBar, QToolButton, QWidget
 from ..ipc.endpoint import list_connections
 from . import theme, words
 from .glance import Glance
-from .i18n import Language, Languages
+from .i18n import Language, Languages, fill_in
 from .icons import icon
 from .session import EngineSession
 from .state import ConnectionState
@@ -93,7 +93,7 @@ class Toolbar(QToolBar):
         status = self._session.link.view.status
         if status is None:
             return self._session.name
-        facts = [status.model, status.device, status.dtype, self.tr("process %1").replace("%1", str(status.pid))]
+        facts = [status.model, status.device, status.dtype, fill_in(self.tr("process %1"), str(status.pid))]
         return f"{self._session.name}\n{' · '.join(filter(None, facts))}"
 
     def list_engines(self) -> None:
@@ -168,7 +168,7 @@ class Toolbar(QToolBar):
             (self.start_button, self.tr("Start the engine")),
             (self.stop_button, self.tr("Stop the engine")),
             (self.restart_button, self.tr("Restart the engine")),
-            (self.theme_button, self.tr("Theme: %1").replace("%1", modes[theme.current().mode])),
+            (self.theme_button, fill_in(self.tr("Theme: %1"), modes[theme.current().mode])),
             (self.inspector_button, self.tr("Show or hide the inspector")),
         )
         for button, text in texts:

@@ -15,8 +15,8 @@ from PySide6.QtCore import QCoreApplication
 from ..ipc.protocol import Failed, ReconfigureReport, SettingInfo
 from ..ipc.telemetry import Event, RequestRow
 from ..ipc.vocabulary import PRIORITIES, BlockState, EngineState, RequestState, priority_name
-from . import quantities
-from .i18n import QT_TRANSLATE_NOOP
+from . import engine_texts, quantities
+from .i18n import QT_TRANSLATE_NOOP, fill_in
 from .quantities import NBSP
 
 _REQUEST_STATES = {
@@ -132,13 +132,48 @@ _VALUES = {
 }
 
 
-def _tr(text: str) -> str:
-    return QCoreApplication.translate("Words", text)
+#: By this name lupdate finds the texts.
+translate = QCoreApplication.translate
+
+
+class Counted:
+    """Counted things. A class, since lupdate finds plural forms in calls of a method ``tr`` alone."""
+
+    @staticmethod
+    def tr(text: str, comment: str, amount: int) -> str:
+        return QCoreApplication.translate("Counted", text, comment, amount)
+
+    def blocks_moved(self, amount: int) -> str:
+        return self.tr("%Ln block(s) moved", "", amount)
+
+    def cached_given_up(self, amount: int) -> str:
+        return self.tr("%Ln cached block(s) given up", "", amount)
+
+    def cached_blocks(self, amount: int) -> str:
+        return self.tr("%Ln more block(s) cached for later", "", amount)
+
+    def preempted(self, amount: int) -> str:
+        return self.tr("%Ln sequence(s) preempted", "", amount)
+
+    def sequences(self, amount: int) -> str:
+        return self.tr("%Ln sequence(s)", "", amount)
+
+    def times(self, amount: int) -> str:
+        return self.tr("%Ln time(s)", "", amount)
+
+    def prompt_tokens(self, amount: int) -> str:
+        return self.tr("%Ln prompt token(s)", "", amount)
+
+    def output_tokens(self, amount: int) -> str:
+        return self.tr("%Ln output token(s)", "", amount)
+
+
+counted = Counted()
 
 
 def _known(table: Mapping[Any, str], key: Any, fallback: str) -> str:
     source = table.get(key)
-    return _tr(source) if source is not None else fallback
+    return translate("Words", source) if source is not None else fallback
 
 
 def request_state(state: str) -> str:
@@ -207,50 +242,24 @@ def accepted(info: SettingInfo) -> str:
     return f"{bounds}{NBSP}{unit(info.unit)}" if info.unit else bounds
 
 
-def blocks_moved(amount: int) -> str:
-    return QCoreApplication.translate("Words", "%Ln block(s) moved", None, amount)
-
-
-def sequences(amount: int) -> str:
-    return QCoreApplication.translate("Words", "%Ln sequence(s)", None, amount)
-
-
-def times(amount: int) -> str:
-    return QCoreApplication.translate("Words", "%Ln time(s)", None, amount)
-
-
 def failure(failed: Failed) -> str:
     """Why something failed: known reasons in the user's language, the rest as the engine said it."""
     reasons = {
-        "gone": QCoreApplication.translate("Words", "The engine is gone."),
-        "loading": QCoreApplication.translate("Words", "The model is still loading."),
-        "draining": QCoreApplication.translate("Words", "The engine is stopping and takes nothing new."),
-        "queue_full": QCoreApplication.translate("Words", "The queue is full; wait, or raise the queue length."),
-        "shutdown": QCoreApplication.translate("Words", "The engine was stopped."),
+        "gone": translate("Words", "The engine is gone."),
+        "loading": translate("Words", "The model is still loading."),
+        "draining": translate("Words", "The engine is stopping and takes nothing new."),
+        "queue_full": translate("Words", "The queue is full; wait, or raise the queue length."),
+        "shutdown": translate("Words", "The engine was stopped."),
     }
-    return reasons.get(failed.code, failed.message)
-
-
-def cached_blocks(amount: int) -> str:
-    return QCoreApplication.translate("Words", "%Ln more block(s) cached for later", None, amount)
+    return reasons.get(failed.code) or engine_texts.say(failed.message)
 
 
 def level(name: str) -> str:
     return _known(_LEVELS, name, name)
 
 
-def loading(detail: str) -> str:
-    """What the engine does while it loads, as it said it."""
-    return detail
-
-
 def colon() -> str:
-    return _tr(": ")
-
-
-def note(text: str) -> str:
-    """A remark of the engine's on a change."""
-    return text
+    return translate("Words", ": ")
 
 
 def changes(given: Mapping[str, Sequence[Any]], settings: Mapping[str, SettingInfo]) -> str:
@@ -260,23 +269,26 @@ def changes(given: Mapping[str, Sequence[Any]], settings: Mapping[str, SettingIn
         info = settings.get(name)
         shown = value_with_unit(info, after) if info is not None and info.unit == "GiB" else value(after)
         parts.append(f"{title(name)} {value(before)} → {shown}")
-    return _tr(", ").join(parts)
+    return translate("Words", ", ").join(parts)
 
 
 def report(done: ReconfigureReport, settings: Iterable[SettingInfo]) -> str:
     """What a change did, in one sentence: "Block size 32 → 64: 212 blocks moved, 41 MiB copied, 38 ms pause"."""
     changed = changes(done.changes, {info.name: info for info in settings})
     if not changed:
-        return _tr("Nothing changed.")
+        return translate("Words", "Nothing changed.")
     effects = []
     if done.blocks_moved or done.bytes_copied:
-        effects += [blocks_moved(done.blocks_moved), _tr("%1 copied").replace("%1", quantities.size(done.bytes_copied))]
+        effects += [
+            counted.blocks_moved(done.blocks_moved),
+            fill_in(translate("Words", "%1 copied"), quantities.size(done.bytes_copied)),
+        ]
     if done.cached_dropped:
-        effects.append(QCoreApplication.translate("Words", "%Ln cached block(s) given up", None, done.cached_dropped))
+        effects.append(counted.cached_given_up(done.cached_dropped))
     if done.preempted:
-        effects.append(QCoreApplication.translate("Words", "%Ln sequence(s) preempted", None, done.preempted))
-    effects.append(_tr("%1 pause").replace("%1", quantities.duration(done.pause_ms / 1000)))
-    return changed + _tr(": ") + _tr(", ").join(effects)
+        effects.append(counted.preempted(done.preempted))
+    effects.append(fill_in(translate("Words", "%1 pause"), quantities.duration(done.pause_ms / 1000)))
+    return changed + translate("Words", ": ") + translate("Words", ", ").join(effects)
 
 
 def refusal(failed: Failed, settings: Iterable[SettingInfo]) -> str:
@@ -284,38 +296,33 @@ def refusal(failed: Failed, settings: Iterable[SettingInfo]) -> str:
     info = next((info for info in settings if info.name == failed.field), None)
     given = re.match(r"\w+ is (.+?); accepted is ", failed.message)
     if info is None or given is None or not accepted(info):
-        return failed.message
-    return _tr("%1 is not accepted; it may be %2.").replace("%1", given[1].strip("'")).replace("%2", accepted(info))
-
-
-def _tokens(row: RequestRow) -> str:
-    return QCoreApplication.translate("Words", "%Ln output token(s)", None, row.output_tokens)
+        return engine_texts.say(failed.message)
+    return fill_in(translate("Words", "%1 is not accepted; it may be %2."), given[1].strip("'"), accepted(info))
 
 
 def request_event(kind: str, row: RequestRow) -> str | None:
     """A request's event as a sentence, or none for a kind that is not known here."""
     name = f"#{row.number}"
     if kind == "submitted":
-        prompt = QCoreApplication.translate("Words", "%Ln prompt token(s)", None, row.prompt_tokens)
-        return (
-            _tr("Request %1 arrived: %2, %3")
-            .replace("%1", name)
-            .replace("%2", prompt)
-            .replace("%3", priority(row.priority))
-        )
+        prompt = counted.prompt_tokens(row.prompt_tokens)
+        return fill_in(translate("Words", "Request %1 arrived: %2, %3"), name, prompt, priority(row.priority))
     if kind == "started":
-        return _tr("Request %1 started").replace("%1", name)
+        return fill_in(translate("Words", "Request %1 started"), name)
     if kind == "preempted":
-        return _tr("Request %1 was preempted").replace("%1", name)
+        return fill_in(translate("Words", "Request %1 was preempted"), name)
     if kind == "resumed":
-        return _tr("Request %1 resumed").replace("%1", name)
+        return fill_in(translate("Words", "Request %1 resumed"), name)
     if kind == "finished":
         took = quantities.duration(row.e2e_s or 0.0)
-        return _tr("Request %1 finished: %2 in %3").replace("%1", name).replace("%2", _tokens(row)).replace("%3", took)
+        return fill_in(
+            translate("Words", "Request %1 finished: %2 in %3"), name, counted.output_tokens(row.output_tokens), took
+        )
     if kind == "cancelled":
-        return _tr("Request %1 was cancelled after %2").replace("%1", name).replace("%2", _tokens(row))
+        return fill_in(
+            translate("Words", "Request %1 was cancelled after %2"), name, counted.output_tokens(row.output_tokens)
+        )
     if kind == "failed":
-        return _tr("Request %1 failed: %2").replace("%1", name).replace("%2", row.error or "–")
+        return fill_in(translate("Words", "Request %1 failed: %2"), name, row.error or "–")
     return None
 
 
@@ -324,6 +331,6 @@ def event(what: Event) -> str:
     if what.row is not None:
         return request_event(what.kind, what.row) or what.text
     if what.kind == "state" and what.state:
-        text = _tr("The engine is %1").replace("%1", engine_state(what.state))
-        return f"{text}{_tr(': ')}{what.text}" if what.text else text
-    return what.text
+        text = fill_in(translate("Words", "The engine is %1"), engine_state(what.state))
+        return f"{text}{colon()}{engine_texts.say(what.text)}" if what.text else text
+    return engine_texts.say(what.text)

@@ -1,0 +1,110 @@
+<?xml version="1.0" encoding="utf-8"?>
+<!DOCTYPE TS>
+<TS version="2.1" language="en" sourcelanguage="en">
+<context>
+    <name>Answer</name>
+    <message numerus="yes">
+        <source>%Ln token(s)</source>
+        <translation>
+            <numerusform>%Ln token</numerusform>
+            <numerusform>%Ln tokens</numerusform>
+        </translation>
+    </message>
+</context>
+<context>
+    <name>Counted</name>
+    <message numerus="yes">
+        <source>%Ln block(s) moved</source>
+        <translation>
+            <numerusform>%Ln block moved</numerusform>
+            <numerusform>%Ln blocks moved</numerusform>
+        </translation>
+    </message>
+    <message numerus="yes">
+        <source>%Ln cached block(s) given up</source>
+        <translation>
+            <numerusform>%Ln cached block given up</numerusform>
+            <numerusform>%Ln cached blocks given up</numerusform>
+        </translation>
+    </message>
+    <message numerus="yes">
+        <source>%Ln more block(s) cached for later</source>
+        <translation>
+            <numerusform>%Ln more block cached for later</numerusform>
+            <numerusform>%Ln more blocks cached for later</numerusform>
+        </translation>
+    </message>
+    <message numerus="yes">
+        <source>%Ln sequence(s) preempted</source>
+        <translation>
+            <numerusform>%Ln sequence preempted</numerusform>
+            <numerusform>%Ln sequences preempted</numerusform>
+        </translation>
+    </message>
+    <message numerus="yes">
+        <source>%Ln sequence(s)</source>
+        <translation>
+            <numerusform>%Ln sequence</numerusform>
+            <numerusform>%Ln sequences</numerusform>
+        </translation>
+    </message>
+    <message numerus="yes">
+        <source>%Ln time(s)</source>
+        <translation>
+            <numerusform>%Ln time</numerusform>
+            <numerusform>%Ln times</numerusform>
+        </translation>
+    </message>
+    <message numerus="yes">
+        <source>%Ln prompt token(s)</source>
+        <translation>
+            <numerusform>%Ln prompt token</numerusform>
+            <numerusform>%Ln prompt tokens</numerusform>
+        </translation>
+    </message>
+    <message numerus="yes">
+        <source>%Ln output token(s)</source>
+        <translation>
+            <numerusform>%Ln output token</numerusform>
+            <numerusform>%Ln output tokens</numerusform>
+        </translation>
+    </message>
+</context>
+<context>
+    <name>Playground</name>
+    <message numerus="yes">
+        <source>Sent %Ln request(s) of all classes: watch the map</source>
+        <translation>
+            <numerusform>Sent %Ln request of all classes: watch the map</numerusform>
+            <numerusform>Sent %Ln requests of all classes: watch the map</numerusform>
+        </translation>
+    </message>
+</context>
+<context>
+    <name>RequestModel</name>
+    <message numerus="yes">
+        <source>%Ln prompt token(s) found in the cache</source>
+        <translation>
+            <numerusform>%Ln prompt token found in the cache</numerusform>
+            <numerusform>%Ln prompt tokens found in the cache</numerusform>
+        </translation>
+    </message>
+    <message numerus="yes">
+        <source>preempted %Ln time(s)</source>
+        <translation>
+            <numerusform>preempted %Ln time</numerusform>
+            <numerusform>preempted %Ln times</numerusform>
+        </translation>
+    </message>
+</context>
+<context>
+    <name>RequestSection</name>
+    <message numerus="yes">
+        <source>Block table, %Ln block(s)</source>
+        <translation>
+            <numerusform>Block table, %Ln block</numerusform>
+            <numerusform>Block table, %Ln blocks</numerusform>
+        </translation>
+    </message>
+</context>
+</TS>

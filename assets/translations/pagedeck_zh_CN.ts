@@ -1,0 +1,1597 @@
+<?xml version="1.0" encoding="utf-8"?>
+<!DOCTYPE TS>
+<TS version="2.1" language="zh_CN" sourcelanguage="en">
+<context>
+    <name>Answer</name>
+    <message>
+        <source>TTFT %1</source>
+        <translation>TTFT %1</translation>
+    </message>
+    <message numerus="yes">
+        <source>%Ln token(s)</source>
+        <translation>
+            <numerusform>%Ln 个 token</numerusform>
+        </translation>
+    </message>
+    <message>
+        <source>%1 tok/s</source>
+        <translation>%1 tok/s</translation>
+    </message>
+    <message>
+        <source>%1 of %2 prompt tokens from the cache</source>
+        <translation>提示词 %2 个 token 中 %1 个命中缓存</translation>
+    </message>
+    <message>
+        <source>cut at the length limit</source>
+        <translation>达到长度上限，已截断</translation>
+    </message>
+    <message>
+        <source>stopped</source>
+        <translation>已停止</translation>
+    </message>
+    <message>
+        <source>Waiting for the first token …</source>
+        <translation>正在等待首个 token……</translation>
+    </message>
+    <message>
+        <source>Show on the map</source>
+        <translation>在块图中查看</translation>
+    </message>
+    <message>
+        <source>Copy</source>
+        <translation>复制</translation>
+    </message>
+    <message>
+        <source>Go on with this one</source>
+        <translation>用这个回答继续</translation>
+    </message>
+    <message>
+        <source>Answer %1</source>
+        <translation>回答 %1</translation>
+    </message>
+</context>
+<context>
+    <name>Banner</name>
+    <message>
+        <source>Starting the engine …</source>
+        <translation>正在启动引擎……</translation>
+    </message>
+    <message>
+        <source>for %1</source>
+        <translation>已用时 %1</translation>
+    </message>
+    <message>
+        <source>Connecting to %1 …</source>
+        <translation>正在连接 %1……</translation>
+    </message>
+    <message>
+        <source>Loading the model …</source>
+        <translation>正在加载模型……</translation>
+    </message>
+    <message>
+        <source>The engine finishes what it has and takes nothing new.</source>
+        <translation>引擎正在处理完现有请求，不再接受新请求。</translation>
+    </message>
+    <message>
+        <source>The engine has not answered for %1.</source>
+        <translation>引擎已有 %1 没有响应。</translation>
+    </message>
+    <message>
+        <source>Its process still runs. It may be busy, or stuck.</source>
+        <translation>引擎进程仍在运行，可能正忙，也可能卡住了。</translation>
+    </message>
+    <message>
+        <source>Restart</source>
+        <translation>重启</translation>
+    </message>
+    <message>
+        <source>The engine died.</source>
+        <translation>引擎意外退出。</translation>
+    </message>
+    <message>
+        <source>The engine is stopped.</source>
+        <translation>引擎已停止。</translation>
+    </message>
+    <message>
+        <source>Start</source>
+        <translation>启动</translation>
+    </message>
+    <message>
+        <source>No engine is connected.</source>
+        <translation>未连接任何引擎。</translation>
+    </message>
+</context>
+<context>
+    <name>BatchView</name>
+    <message>
+        <source>%1 of %2 tokens · %3 prefill, %4 decode · %5 running</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Batch</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Live</source>
+        <translation>进行中</translation>
+    </message>
+    <message>
+        <source>Follow the newest step</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Batch timeline, a column a step</source>
+        <translation type="unfinished"></translation>
+    </message>
+</context>
+<context>
+    <name>BlockCard</name>
+    <message>
+        <source>Block %1</source>
+        <translation>块 %1</translation>
+    </message>
+    <message>
+        <source>%1 of %2 tokens · reference count %3</source>
+        <translation>%1 / %2 个 token · 引用计数 %3</translation>
+    </message>
+    <message>
+        <source>last used in step %1 (%2 ago)</source>
+        <translation>最近使用于第 %1 步（%2 步前）</translation>
+    </message>
+    <message>
+        <source>request #%1</source>
+        <translation>请求 #%1</translation>
+    </message>
+    <message>
+        <source>position %1 in the table of #%2</source>
+        <translation>在 #%2 的块表中位于第 %1 位</translation>
+    </message>
+    <message>
+        <source>and %1 more</source>
+        <translation>另有 %1 个</translation>
+    </message>
+    <message>
+        <source>prefix hash %1</source>
+        <translation>前缀哈希 %1</translation>
+    </message>
+</context>
+<context>
+    <name>BlockMap</name>
+    <message>
+        <source>Colour by</source>
+        <translation>着色依据</translation>
+    </message>
+    <message>
+        <source>state</source>
+        <translation>状态</translation>
+    </message>
+    <message>
+        <source>request</source>
+        <translation>请求</translation>
+    </message>
+    <message>
+        <source>reference count</source>
+        <translation>引用计数</translation>
+    </message>
+    <message>
+        <source>last use</source>
+        <translation>最近使用</translation>
+    </message>
+    <message>
+        <source>fill</source>
+        <translation>填充程度</translation>
+    </message>
+    <message>
+        <source>Fit</source>
+        <translation>适应窗口</translation>
+    </message>
+    <message>
+        <source>Show the whole pool (F)</source>
+        <translation>显示整个块池（F）</translation>
+    </message>
+</context>
+<context>
+    <name>BlockSection</name>
+    <message>
+        <source>Block %1</source>
+        <translation>块 %1</translation>
+    </message>
+    <message>
+        <source>Problem</source>
+        <translation>问题</translation>
+    </message>
+    <message>
+        <source>State</source>
+        <translation>状态</translation>
+    </message>
+    <message>
+        <source>Tier</source>
+        <translation>层级</translation>
+    </message>
+    <message>
+        <source>Fill</source>
+        <translation>填充</translation>
+    </message>
+    <message>
+        <source>References</source>
+        <translation>引用计数</translation>
+    </message>
+    <message>
+        <source>Last used</source>
+        <translation>最近使用</translation>
+    </message>
+    <message>
+        <source>step %1</source>
+        <translation>第 %1 步</translation>
+    </message>
+    <message>
+        <source>Prefix hash</source>
+        <translation>前缀哈希</translation>
+    </message>
+    <message>
+        <source>#%1, sample %2, position %3</source>
+        <translation>#%1，样本 %2，第 %3 位</translation>
+    </message>
+    <message>
+        <source>Held by</source>
+        <translation>持有者</translation>
+    </message>
+    <message>
+        <source>Tokens as text</source>
+        <translation>token 对应的文本</translation>
+    </message>
+</context>
+<context>
+    <name>Counted</name>
+    <message numerus="yes">
+        <source>%Ln block(s) moved</source>
+        <translation>
+            <numerusform>移动 %Ln 个块</numerusform>
+        </translation>
+    </message>
+    <message numerus="yes">
+        <source>%Ln cached block(s) given up</source>
+        <translation>
+            <numerusform>放弃 %Ln 个缓存块</numerusform>
+        </translation>
+    </message>
+    <message numerus="yes">
+        <source>%Ln more block(s) cached for later</source>
+        <translation>
+            <numerusform>另有 %Ln 个块留作缓存</numerusform>
+        </translation>
+    </message>
+    <message numerus="yes">
+        <source>%Ln sequence(s) preempted</source>
+        <translation>
+            <numerusform>抢占 %Ln 条序列</numerusform>
+        </translation>
+    </message>
+    <message numerus="yes">
+        <source>%Ln sequence(s)</source>
+        <translation>
+            <numerusform>%Ln 条序列</numerusform>
+        </translation>
+    </message>
+    <message numerus="yes">
+        <source>%Ln time(s)</source>
+        <translation>
+            <numerusform>%Ln 次</numerusform>
+        </translation>
+    </message>
+    <message numerus="yes">
+        <source>%Ln prompt token(s)</source>
+        <translation>
+            <numerusform>提示词 %Ln 个 token</numerusform>
+        </translation>
+    </message>
+    <message numerus="yes">
+        <source>%Ln output token(s)</source>
+        <translation>
+            <numerusform>输出 %Ln 个 token</numerusform>
+        </translation>
+    </message>
+</context>
+<context>
+    <name>Effects</name>
+    <message>
+        <source>Blocks moved</source>
+        <translation>移动的块</translation>
+    </message>
+    <message>
+        <source>Copied</source>
+        <translation>拷贝量</translation>
+    </message>
+    <message>
+        <source>Pause</source>
+        <translation>停顿</translation>
+    </message>
+    <message>
+        <source>about %1 (estimate)</source>
+        <translation>约 %1（估计）</translation>
+    </message>
+    <message>
+        <source>Preempted</source>
+        <translation>抢占</translation>
+    </message>
+    <message>
+        <source>Cached blocks given up</source>
+        <translation>放弃的缓存块</translation>
+    </message>
+</context>
+<context>
+    <name>EngineText</name>
+    <message>
+        <source>Starting</source>
+        <translation>正在启动</translation>
+    </message>
+    <message>
+        <source>Looking for %1</source>
+        <translation>正在查找 %1</translation>
+    </message>
+    <message>
+        <source>Waiting for another Pagedeck that is downloading the model</source>
+        <translation>另一个 Pagedeck 正在下载模型，等待其完成</translation>
+    </message>
+    <message>
+        <source>Asking pip where %1 is</source>
+        <translation>正在通过 pip 查询 %1</translation>
+    </message>
+    <message>
+        <source>Letting pip download %1</source>
+        <translation>正在由 pip 下载 %1</translation>
+    </message>
+    <message>
+        <source>Downloading the model: %1 of %2 MB</source>
+        <translation>正在下载模型：%1 / %2 MB</translation>
+    </message>
+    <message>
+        <source>Downloading %1</source>
+        <translation>正在下载 %1</translation>
+    </message>
+    <message>
+        <source>Extracting %1</source>
+        <translation>正在解压 %1</translation>
+    </message>
+    <message>
+        <source>Converting %1, once: weights</source>
+        <translation>正在转换 %1（仅首次）：权重</translation>
+    </message>
+    <message>
+        <source>Converting %1, once: tokenizer</source>
+        <translation>正在转换 %1（仅首次）：分词器</translation>
+    </message>
+    <message>
+        <source>Converting %1, once: writing</source>
+        <translation>正在转换 %1（仅首次）：写入</translation>
+    </message>
+    <message>
+        <source>Reading %1</source>
+        <translation>正在读取 %1</translation>
+    </message>
+    <message>
+        <source>Loading %1</source>
+        <translation>正在加载 %1</translation>
+    </message>
+    <message>
+        <source>Reserving the KV cache</source>
+        <translation>正在分配 KV 缓存</translation>
+    </message>
+    <message>
+        <source>Warming up the kernels</source>
+        <translation>正在预热算子</translation>
+    </message>
+    <message>
+        <source>The device pool has %1 blocks of %2 tokens.</source>
+        <translation>设备池有 %1 个块，每块 %2 个 token。</translation>
+    </message>
+    <message>
+        <source>%1 of its %2 slots fill no block and stay unused.</source>
+        <translation>其 %2 个槽位中有 %1 个不足一块，闲置不用。</translation>
+    </message>
+    <message>
+        <source>The host pool has %1 blocks of %2 tokens (%3 GiB).</source>
+        <translation>主机池有 %1 个块，每块 %2 个 token（%3 GiB）。</translation>
+    </message>
+    <message>
+        <source>%1 sequences give up their blocks to make room and are computed again.</source>
+        <translation>%1 条序列让出块以腾出空间，之后重新计算。</translation>
+    </message>
+    <message>
+        <source>Sequences beyond the new batch size go back to the queue at the next step.</source>
+        <translation>超出新批次大小的序列在下一步回到队列。</translation>
+    </message>
+    <message>
+        <source>A client asked for it.</source>
+        <translation>应客户端请求。</translation>
+    </message>
+    <message>
+        <source>The engine is about to stop and takes nothing new.</source>
+        <translation>引擎即将停止，不再接受新请求。</translation>
+    </message>
+    <message>
+        <source>The model is still being loaded: %1.</source>
+        <translation>模型仍在加载：%1。</translation>
+    </message>
+    <message>
+        <source>The model could not be loaded: %1</source>
+        <translation>模型无法加载：%1</translation>
+    </message>
+    <message>
+        <source>There is no live request %1.</source>
+        <translation>没有进行中的请求 %1。</translation>
+    </message>
+    <message>
+        <source>No request %1 is known.</source>
+        <translation>没有名为 %1 的请求。</translation>
+    </message>
+    <message>
+        <source>No request %1 is running or waiting.</source>
+        <translation>请求 %1 不在运行或排队。</translation>
+    </message>
+</context>
+<context>
+    <name>Glance</name>
+    <message>
+        <source>running</source>
+        <translation>运行中</translation>
+    </message>
+    <message>
+        <source>waiting</source>
+        <translation>排队</translation>
+    </message>
+    <message>
+        <source>tok/s</source>
+        <translation>tok/s</translation>
+    </message>
+    <message>
+        <source>P95 TTFT</source>
+        <translation>P95 首字延迟</translation>
+    </message>
+    <message>
+        <source>Shown when an engine is ready</source>
+        <translation>引擎就绪后显示</translation>
+    </message>
+    <message>
+        <source>Sequences in the batch</source>
+        <translation>当前批次中的序列数</translation>
+    </message>
+    <message>
+        <source>Requests in the queue, and %1 swapped out</source>
+        <translation>队列中的请求数，另有 %1 个被换出</translation>
+    </message>
+    <message>
+        <source>Output tokens per second; prompt tokens: %1 per second</source>
+        <translation>每秒输出的 token 数；提示词每秒处理 %1 个 token</translation>
+    </message>
+    <message>
+        <source>Time to first token: 95 of 100 requests of the last minute had it sooner</source>
+        <translation>首字延迟（TTFT）：最近一分钟内 95% 的请求快于此值</translation>
+    </message>
+    <message>
+        <source>%1 of %2 blocks · %3 · %4 tokens (waste %5)</source>
+        <translation>%1 / %2 个块 · %3 · %4 个 token（浪费 %5）</translation>
+    </message>
+</context>
+<context>
+    <name>Inspector</name>
+    <message>
+        <source>Click a block on the map or a request in the table to see it here in full.</source>
+        <translation>点击块图中的块或列表中的请求，在这里查看详情。</translation>
+    </message>
+</context>
+<context>
+    <name>Invitation</name>
+    <message>
+        <source>Send a sample</source>
+        <translation>发送示例请求</translation>
+    </message>
+</context>
+<context>
+    <name>Legend</name>
+    <message>
+        <source>%1 in the device pool, %2 in the host pool. Click to single them out.</source>
+        <translation>设备池 %1 个，主机池 %2 个。点击可单独显示。</translation>
+    </message>
+</context>
+<context>
+    <name>LogModel</name>
+    <message>
+        <source>Time</source>
+        <translation>时间</translation>
+    </message>
+    <message>
+        <source>Level</source>
+        <translation>级别</translation>
+    </message>
+    <message>
+        <source>What happened</source>
+        <translation>发生了什么</translation>
+    </message>
+</context>
+<context>
+    <name>LogView</name>
+    <message>
+        <source>%1 and above</source>
+        <translation>%1及以上</translation>
+    </message>
+    <message>
+        <source>Least level</source>
+        <translation>最低级别</translation>
+    </message>
+    <message>
+        <source>Search</source>
+        <translation>搜索</translation>
+    </message>
+    <message>
+        <source>Search the log</source>
+        <translation>搜索日志</translation>
+    </message>
+    <message>
+        <source>Follow</source>
+        <translation>跟随最新</translation>
+    </message>
+    <message>
+        <source>Keep the newest line in sight</source>
+        <translation>始终显示最新一行</translation>
+    </message>
+    <message>
+        <source>Copy</source>
+        <translation>复制</translation>
+    </message>
+    <message>
+        <source>Copy the selected lines, or all that are shown</source>
+        <translation>复制选中的行；未选中时复制全部可见行</translation>
+    </message>
+    <message>
+        <source>Log</source>
+        <translation>日志</translation>
+    </message>
+    <message>
+        <source>What the engine and the app do appears here.</source>
+        <translation>引擎和应用的动作会显示在这里。</translation>
+    </message>
+</context>
+<context>
+    <name>MainWindow</name>
+    <message>
+        <source>Inspector</source>
+        <translation>检查器</translation>
+    </message>
+    <message>
+        <source>What just happened</source>
+        <translation>刚刚发生的事</translation>
+    </message>
+</context>
+<context>
+    <name>Parameters</name>
+    <message>
+        <source>System prompt</source>
+        <translation>系统提示词</translation>
+    </message>
+    <message>
+        <source>What the model is told before the conversation</source>
+        <translation>对话开始前告诉模型的内容</translation>
+    </message>
+    <message>
+        <source>Temperature</source>
+        <translation>温度</translation>
+    </message>
+    <message>
+        <source>0 always takes the likeliest token</source>
+        <translation>为 0 时总是选取概率最高的 token</translation>
+    </message>
+    <message>
+        <source>Only the likeliest tokens that add up to this share; 1 is off</source>
+        <translation>只在累计概率达到该比例的 token 中采样；1 表示关闭</translation>
+    </message>
+    <message>
+        <source>Max tokens</source>
+        <translation>最大 token 数</translation>
+    </message>
+    <message>
+        <source>The answer ends after so many tokens</source>
+        <translation>回答最多生成这么多 token</translation>
+    </message>
+    <message>
+        <source>Samples</source>
+        <translation>样本数</translation>
+    </message>
+    <message>
+        <source>Answers side by side; they share the prompt&apos;s blocks</source>
+        <translation>并排生成多个回答，共享提示词的块</translation>
+    </message>
+    <message>
+        <source>Seed</source>
+        <translation>随机种子</translation>
+    </message>
+    <message>
+        <source>The same seed gives the same answer, whatever else runs</source>
+        <translation>种子相同则回答相同，与其他请求无关</translation>
+    </message>
+    <message>
+        <source>Class</source>
+        <translation>优先级</translation>
+    </message>
+    <message>
+        <source>Interactive requests run before normal and batch ones</source>
+        <translation>交互请求先于普通和批量请求运行</translation>
+    </message>
+    <message>
+        <source>random</source>
+        <translation>随机</translation>
+    </message>
+    <message>
+        <source>none</source>
+        <translation>无</translation>
+    </message>
+</context>
+<context>
+    <name>Playground</name>
+    <message numerus="yes">
+        <source>Sent %Ln request(s) of all classes: watch the map</source>
+        <translation>
+            <numerusform>已发送 %Ln 个不同优先级的请求，请看块图</numerusform>
+        </translation>
+    </message>
+    <message>
+        <source>The seed must be a whole number, or empty.</source>
+        <translation>随机种子须为整数，或留空。</translation>
+    </message>
+    <message>
+        <source>Load: %1 of %2 ended</source>
+        <translation>负载：%1 / %2 已结束</translation>
+    </message>
+    <message>
+        <source>Ask the model (Enter sends, Shift+Enter begins a line, Esc stops)</source>
+        <translation>向模型提问（Enter 发送，Shift+Enter 换行，Esc 停止）</translation>
+    </message>
+    <message>
+        <source>Prompt</source>
+        <translation>提示词</translation>
+    </message>
+    <message>
+        <source>Send</source>
+        <translation>发送</translation>
+    </message>
+    <message>
+        <source>Stop</source>
+        <translation>停止</translation>
+    </message>
+    <message>
+        <source>Regenerate</source>
+        <translation>重新生成</translation>
+    </message>
+    <message>
+        <source>Clear</source>
+        <translation>清空</translation>
+    </message>
+    <message>
+        <source>Sample prompts</source>
+        <translation>示例提示词</translation>
+    </message>
+    <message>
+        <source>Prompts to try</source>
+        <translation>可以试试的提示词</translation>
+    </message>
+    <message>
+        <source>Fill the server</source>
+        <translation>填满服务器</translation>
+    </message>
+    <message>
+        <source>Send eight requests of all classes at once, some with a common beginning, and watch the map</source>
+        <translation>同时发送八个不同优先级的请求，其中一些开头相同，然后观察块图</translation>
+    </message>
+    <message>
+        <source>Write to the model below, or take one of the samples.
+“Fill the server” shows the map under load.</source>
+        <translation>在下方向模型提问，或选用一个示例。
+点击“填满服务器”，可看到负载下的块图。</translation>
+    </message>
+</context>
+<context>
+    <name>PoolView</name>
+    <message>
+        <source>%1 blocks × %2 tokens = %3</source>
+        <translation>%1 个块 × %2 个 token = %3</translation>
+    </message>
+    <message>
+        <source>%1 in use · %2 blocks · %3 · %4 tokens (waste %5)</source>
+        <translation>已用 %1 · %2 个块 · %3 · %4 个 token（浪费 %5）</translation>
+    </message>
+    <message>
+        <source>The pool&apos;s blocks appear here once the engine is ready.</source>
+        <translation>引擎就绪后，块池会显示在这里。</translation>
+    </message>
+    <message>
+        <source>No request yet. The pool holds %1 tokens; send a prompt and its blocks appear here.</source>
+        <translation>还没有请求。块池可容纳 %1 个 token；发送提示词后，它占用的块会出现在这里。</translation>
+    </message>
+    <message>
+        <source>Device pool</source>
+        <translation>设备池</translation>
+    </message>
+    <message>
+        <source>Host pool</source>
+        <translation>主机池</translation>
+    </message>
+    <message>
+        <source>Blocks of the device pool</source>
+        <translation>设备池的块</translation>
+    </message>
+    <message>
+        <source>Blocks of the host pool</source>
+        <translation>主机池的块</translation>
+    </message>
+</context>
+<context>
+    <name>Rail</name>
+    <message>
+        <source>Map</source>
+        <translation>块图</translation>
+    </message>
+    <message>
+        <source>Requests</source>
+        <translation>请求</translation>
+    </message>
+    <message>
+        <source>Latency</source>
+        <translation>延迟</translation>
+    </message>
+    <message>
+        <source>Playground</source>
+        <translation>对话</translation>
+    </message>
+    <message>
+        <source>Settings</source>
+        <translation>设置</translation>
+    </message>
+    <message>
+        <source>Log</source>
+        <translation>日志</translation>
+    </message>
+</context>
+<context>
+    <name>RequestModel</name>
+    <message>
+        <source>Number, by arrival</source>
+        <translation>编号，按到达顺序</translation>
+    </message>
+    <message>
+        <source>State</source>
+        <translation>状态</translation>
+    </message>
+    <message>
+        <source>Class</source>
+        <translation>优先级</translation>
+    </message>
+    <message>
+        <source>Lower numbers run first</source>
+        <translation>数值小者先运行</translation>
+    </message>
+    <message>
+        <source>Prompt</source>
+        <translation>提示词</translation>
+    </message>
+    <message>
+        <source>Prompt tokens, and how many were found in the cache</source>
+        <translation>提示词的 token 数及其中命中缓存的数量</translation>
+    </message>
+    <message>
+        <source>Output</source>
+        <translation>输出</translation>
+    </message>
+    <message>
+        <source>Output tokens of all samples, of the most that may come</source>
+        <translation>所有样本已输出的 token 数 / 上限</translation>
+    </message>
+    <message>
+        <source>Blocks</source>
+        <translation>块</translation>
+    </message>
+    <message>
+        <source>Blocks on the device, plus blocks on the host</source>
+        <translation>设备上的块 + 主机上的块</translation>
+    </message>
+    <message>
+        <source>Shared</source>
+        <translation>共享</translation>
+    </message>
+    <message>
+        <source>Share of its blocks that other sequences use too</source>
+        <translation>与其他序列共享的块所占比例</translation>
+    </message>
+    <message>
+        <source>Time to first token</source>
+        <translation>首字延迟（TTFT）</translation>
+    </message>
+    <message>
+        <source>tok/s</source>
+        <translation>tok/s</translation>
+    </message>
+    <message>
+        <source>Output tokens per second</source>
+        <translation>每秒输出的 token 数</translation>
+    </message>
+    <message>
+        <source>Age</source>
+        <translation>存续</translation>
+    </message>
+    <message>
+        <source>Time since arrival; when ended, how long it took</source>
+        <translation>到达至今的时间；已结束的请求为总耗时</translation>
+    </message>
+    <message>
+        <source>from %1</source>
+        <translation>来自 %1</translation>
+    </message>
+    <message numerus="yes">
+        <source>%Ln prompt token(s) found in the cache</source>
+        <translation>
+            <numerusform>提示词中 %Ln 个 token 命中缓存</numerusform>
+        </translation>
+    </message>
+    <message numerus="yes">
+        <source>preempted %Ln time(s)</source>
+        <translation>
+            <numerusform>被抢占 %Ln 次</numerusform>
+        </translation>
+    </message>
+</context>
+<context>
+    <name>RequestSection</name>
+    <message>
+        <source>Request %1</source>
+        <translation>请求 %1</translation>
+    </message>
+    <message>
+        <source> (%1 from the cache)</source>
+        <translation>（%1 个命中缓存）</translation>
+    </message>
+    <message>
+        <source>, %1 of them shared</source>
+        <translation>，其中 %1 个共享</translation>
+    </message>
+    <message>
+        <source>Prompt tokens</source>
+        <translation>提示词 token</translation>
+    </message>
+    <message>
+        <source>Output tokens</source>
+        <translation>输出 token</translation>
+    </message>
+    <message>
+        <source>Blocks</source>
+        <translation>块</translation>
+    </message>
+    <message>
+        <source>On the host</source>
+        <translation>在主机上</translation>
+    </message>
+    <message>
+        <source>Queued</source>
+        <translation>排队时间</translation>
+    </message>
+    <message>
+        <source>TTFT</source>
+        <translation>首字延迟</translation>
+    </message>
+    <message>
+        <source>Rate</source>
+        <translation>速度</translation>
+    </message>
+    <message>
+        <source>Age</source>
+        <translation>存续</translation>
+    </message>
+    <message>
+        <source>Preempted</source>
+        <translation>抢占</translation>
+    </message>
+    <message>
+        <source>Client</source>
+        <translation>客户端</translation>
+    </message>
+    <message>
+        <source>Error</source>
+        <translation>错误</translation>
+    </message>
+    <message numerus="yes">
+        <source>Block table, %Ln block(s)</source>
+        <translation>
+            <numerusform>块表，%Ln 个块</numerusform>
+        </translation>
+    </message>
+    <message>
+        <source>Sample %1</source>
+        <translation>样本 %1</translation>
+    </message>
+    <message>
+        <source>Position %1 → block %2</source>
+        <translation>第 %1 位 → 块 %2</translation>
+    </message>
+    <message>
+        <source>Cancel</source>
+        <translation>取消</translation>
+    </message>
+    <message>
+        <source>End this request and free its blocks</source>
+        <translation>结束该请求并释放它的块</translation>
+    </message>
+    <message>
+        <source>Class</source>
+        <translation>优先级</translation>
+    </message>
+    <message>
+        <source>How urgent this request is</source>
+        <translation>该请求的优先级</translation>
+    </message>
+    <message>
+        <source>Sample</source>
+        <translation>样本</translation>
+    </message>
+    <message>
+        <source>Block table</source>
+        <translation>块表</translation>
+    </message>
+    <message>
+        <source>Text so far</source>
+        <translation>已生成的文本</translation>
+    </message>
+    <message>
+        <source>Prompt</source>
+        <translation>提示词</translation>
+    </message>
+</context>
+<context>
+    <name>RequestTable</name>
+    <message>
+        <source>%1 of %2</source>
+        <translation>%1 / %2</translation>
+    </message>
+    <message>
+        <source>Filter by number, id, state, class</source>
+        <translation>按编号、ID、状态、优先级筛选</translation>
+    </message>
+    <message>
+        <source>Filter requests</source>
+        <translation>筛选请求</translation>
+    </message>
+    <message>
+        <source>All</source>
+        <translation>全部</translation>
+    </message>
+    <message>
+        <source>Live</source>
+        <translation>进行中</translation>
+    </message>
+    <message>
+        <source>Ended</source>
+        <translation>已结束</translation>
+    </message>
+    <message>
+        <source>Which requests</source>
+        <translation>显示哪些请求</translation>
+    </message>
+    <message>
+        <source>Cancel</source>
+        <translation>取消</translation>
+    </message>
+    <message>
+        <source>End the selected requests and free their blocks</source>
+        <translation>结束选中的请求并释放它们的块</translation>
+    </message>
+    <message>
+        <source>Class</source>
+        <translation>优先级</translation>
+    </message>
+    <message>
+        <source>Change how urgent the selected requests are</source>
+        <translation>更改选中请求的优先级</translation>
+    </message>
+    <message>
+        <source>Requests</source>
+        <translation>请求</translation>
+    </message>
+    <message>
+        <source>Requests appear here when they arrive: from the playground, or from any client.</source>
+        <translation>请求到达后会显示在这里，无论来自对话页还是任何客户端。</translation>
+    </message>
+</context>
+<context>
+    <name>Scale</name>
+    <message>
+        <source>1 use</source>
+        <translation>1 次引用</translation>
+    </message>
+    <message>
+        <source>64 or more</source>
+        <translation>64 次及以上</translation>
+    </message>
+    <message>
+        <source>long ago</source>
+        <translation>很久以前</translation>
+    </message>
+    <message>
+        <source>just now</source>
+        <translation>刚刚</translation>
+    </message>
+    <message>
+        <source>empty</source>
+        <translation>空</translation>
+    </message>
+    <message>
+        <source>%1 tokens</source>
+        <translation>%1 个 token</translation>
+    </message>
+    <message>
+        <source>a colour a request</source>
+        <translation>每个请求一种颜色</translation>
+    </message>
+</context>
+<context>
+    <name>SettingEditor</name>
+    <message>
+        <source>● not applied; now %1</source>
+        <translation>● 未应用；当前为 %1</translation>
+    </message>
+</context>
+<context>
+    <name>SettingsPanel</name>
+    <message>
+        <source>Applying …</source>
+        <translation>正在应用……</translation>
+    </message>
+    <message>
+        <source>Change a setting to see what it would do. Nothing changes before you apply it.</source>
+        <translation>修改一项设置，即可预览其影响。点击“应用”之前不会有任何改变。</translation>
+    </message>
+    <message>
+        <source>A value was refused; the reason stands beside its field.</source>
+        <translation>有一个值未被接受，原因见其输入框旁。</translation>
+    </message>
+    <message>
+        <source>Asking the engine …</source>
+        <translation>正在询问引擎……</translation>
+    </message>
+    <message>
+        <source>While running</source>
+        <translation>运行中可改</translation>
+    </message>
+    <message>
+        <source>Needs a restart</source>
+        <translation>需要重启</translation>
+    </message>
+    <message>
+        <source>These are chosen when the engine starts.</source>
+        <translation>这些设置在引擎启动时确定。</translation>
+    </message>
+    <message>
+        <source>Preview</source>
+        <translation>预览</translation>
+    </message>
+    <message>
+        <source>What happened</source>
+        <translation>发生了什么</translation>
+    </message>
+    <message>
+        <source>Apply</source>
+        <translation>应用</translation>
+    </message>
+    <message>
+        <source>Discard</source>
+        <translation>放弃</translation>
+    </message>
+    <message>
+        <source>Forget the edits that are not applied</source>
+        <translation>放弃尚未应用的修改</translation>
+    </message>
+    <message>
+        <source>Undo</source>
+        <translation>撤销</translation>
+    </message>
+    <message>
+        <source>Give the changed settings their values from before</source>
+        <translation>将更改过的设置恢复为之前的值</translation>
+    </message>
+    <message>
+        <source>The settings appear here when an engine is ready.</source>
+        <translation>引擎就绪后，设置会显示在这里。</translation>
+    </message>
+</context>
+<context>
+    <name>StepCard</name>
+    <message>
+        <source>Step %1</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>%1 prefill + %2 decode of %3 tokens</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>%1 running · %2 waiting · %3 swapped out</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>prefill</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>decode</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>and %1 more</source>
+        <translation>另有 %1 个</translation>
+    </message>
+    <message>
+        <source>preempted: %1</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>swapped out: %1</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>resumed: %1</source>
+        <translation type="unfinished"></translation>
+    </message>
+</context>
+<context>
+    <name>Timeline</name>
+    <message>
+        <source>Each step of the engine appears here as a column, once a request runs.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>budget %1</source>
+        <translation type="unfinished"></translation>
+    </message>
+</context>
+<context>
+    <name>Toolbar</name>
+    <message>
+        <source>process %1</source>
+        <translation>进程 %1</translation>
+    </message>
+    <message>
+        <source>No engine runs</source>
+        <translation>没有正在运行的引擎</translation>
+    </message>
+    <message>
+        <source>follows the system</source>
+        <translation>跟随系统</translation>
+    </message>
+    <message>
+        <source>light</source>
+        <translation>浅色</translation>
+    </message>
+    <message>
+        <source>dark</source>
+        <translation>深色</translation>
+    </message>
+    <message>
+        <source>Start the engine</source>
+        <translation>启动引擎</translation>
+    </message>
+    <message>
+        <source>Stop the engine</source>
+        <translation>停止引擎</translation>
+    </message>
+    <message>
+        <source>Restart the engine</source>
+        <translation>重启引擎</translation>
+    </message>
+    <message>
+        <source>Theme: %1</source>
+        <translation>主题：%1</translation>
+    </message>
+    <message>
+        <source>Show or hide the inspector</source>
+        <translation>显示或隐藏检查器</translation>
+    </message>
+    <message>
+        <source>Keep serving when the window closes</source>
+        <translation>关闭窗口后继续服务</translation>
+    </message>
+    <message>
+        <source>Toolbar</source>
+        <translation>工具栏</translation>
+    </message>
+</context>
+<context>
+    <name>Words</name>
+    <message>
+        <source>waiting</source>
+        <translation>排队中</translation>
+    </message>
+    <message>
+        <source>running</source>
+        <translation>运行中</translation>
+    </message>
+    <message>
+        <source>preempted</source>
+        <translation>被抢占</translation>
+    </message>
+    <message>
+        <source>swapped out</source>
+        <translation>已换出</translation>
+    </message>
+    <message>
+        <source>finished</source>
+        <translation>已完成</translation>
+    </message>
+    <message>
+        <source>cancelled</source>
+        <translation>已取消</translation>
+    </message>
+    <message>
+        <source>failed</source>
+        <translation>失败</translation>
+    </message>
+    <message>
+        <source>free</source>
+        <translation>空闲</translation>
+    </message>
+    <message>
+        <source>reserved</source>
+        <translation>预留</translation>
+    </message>
+    <message>
+        <source>cached</source>
+        <translation>缓存</translation>
+    </message>
+    <message>
+        <source>active</source>
+        <translation>活动</translation>
+    </message>
+    <message>
+        <source>shared</source>
+        <translation>共享</translation>
+    </message>
+    <message>
+        <source>loading</source>
+        <translation>加载中</translation>
+    </message>
+    <message>
+        <source>ready</source>
+        <translation>就绪</translation>
+    </message>
+    <message>
+        <source>draining</source>
+        <translation>收尾中</translation>
+    </message>
+    <message>
+        <source>stopped</source>
+        <translation>已停止</translation>
+    </message>
+    <message>
+        <source>not connected</source>
+        <translation>未连接</translation>
+    </message>
+    <message>
+        <source>connecting</source>
+        <translation>连接中</translation>
+    </message>
+    <message>
+        <source>not answering</source>
+        <translation>无响应</translation>
+    </message>
+    <message>
+        <source>died</source>
+        <translation>意外退出</translation>
+    </message>
+    <message>
+        <source>interactive</source>
+        <translation>交互</translation>
+    </message>
+    <message>
+        <source>normal</source>
+        <translation>普通</translation>
+    </message>
+    <message>
+        <source>batch</source>
+        <translation>批量</translation>
+    </message>
+    <message>
+        <source>debug</source>
+        <translation>调试</translation>
+    </message>
+    <message>
+        <source>info</source>
+        <translation>信息</translation>
+    </message>
+    <message>
+        <source>warning</source>
+        <translation>警告</translation>
+    </message>
+    <message>
+        <source>error</source>
+        <translation>错误</translation>
+    </message>
+    <message>
+        <source>device</source>
+        <translation>设备</translation>
+    </message>
+    <message>
+        <source>host</source>
+        <translation>主机</translation>
+    </message>
+    <message>
+        <source>tokens</source>
+        <translation>token</translation>
+    </message>
+    <message>
+        <source>blocks</source>
+        <translation>个块</translation>
+    </message>
+    <message>
+        <source>sequences</source>
+        <translation>条序列</translation>
+    </message>
+    <message>
+        <source>requests</source>
+        <translation>个请求</translation>
+    </message>
+    <message>
+        <source>threads</source>
+        <translation>个线程</translation>
+    </message>
+    <message>
+        <source>Model</source>
+        <translation>模型</translation>
+    </message>
+    <message>
+        <source>Weights</source>
+        <translation>权重</translation>
+    </message>
+    <message>
+        <source>Device</source>
+        <translation>设备</translation>
+    </message>
+    <message>
+        <source>Precision</source>
+        <translation>精度</translation>
+    </message>
+    <message>
+        <source>Context length</source>
+        <translation>上下文长度</translation>
+    </message>
+    <message>
+        <source>Memory share</source>
+        <translation>内存占比</translation>
+    </message>
+    <message>
+        <source>Device blocks</source>
+        <translation>设备块数</translation>
+    </message>
+    <message>
+        <source>Block size</source>
+        <translation>块大小</translation>
+    </message>
+    <message>
+        <source>Swap space</source>
+        <translation>换出空间</translation>
+    </message>
+    <message>
+        <source>Batch size</source>
+        <translation>批次大小</translation>
+    </message>
+    <message>
+        <source>Token budget</source>
+        <translation>token 预算</translation>
+    </message>
+    <message>
+        <source>Prefix caching</source>
+        <translation>前缀缓存</translation>
+    </message>
+    <message>
+        <source>Preemption</source>
+        <translation>抢占方式</translation>
+    </message>
+    <message>
+        <source>Queue length</source>
+        <translation>队列长度</translation>
+    </message>
+    <message>
+        <source>CPU threads</source>
+        <translation>CPU 线程数</translation>
+    </message>
+    <message>
+        <source>Weight seed</source>
+        <translation>权重随机种子</translation>
+    </message>
+    <message>
+        <source>The default model&apos;s name, a hub id, a folder with safetensors, or a GGUF file.</source>
+        <translation>默认模型名、Hub ID、含 safetensors 的文件夹，或 GGUF 文件。</translation>
+    </message>
+    <message>
+        <source>Read the model&apos;s weights, or make random ones of its shape.</source>
+        <translation>读取模型权重，或按其形状生成随机权重。</translation>
+    </message>
+    <message>
+        <source>Where the model runs.</source>
+        <translation>模型在哪里运行。</translation>
+    </message>
+    <message>
+        <source>Precision of the weights and the KV cache.</source>
+        <translation>权重和 KV 缓存的精度。</translation>
+    </message>
+    <message>
+        <source>Longest prompt plus output.</source>
+        <translation>提示词加输出的最大长度。</translation>
+    </message>
+    <message>
+        <source>Share of the free memory that the KV cache was given.</source>
+        <translation>分给 KV 缓存的空闲内存比例。</translation>
+    </message>
+    <message>
+        <source>Blocks in the device pool.</source>
+        <translation>设备池中的块数。</translation>
+    </message>
+    <message>
+        <source>Tokens in a block of the KV cache. Small blocks waste less; large ones are read faster.</source>
+        <translation>KV 缓存中每个块的 token 数。块小则浪费少，块大则读取快。</translation>
+    </message>
+    <message>
+        <source>Host memory that keeps the KV cache of preempted requests. With 0 they are recomputed instead.</source>
+        <translation>用于存放被抢占请求的 KV 缓存的主机内存。为 0 时改为重新计算。</translation>
+    </message>
+    <message>
+        <source>The most sequences in one step.</source>
+        <translation>一步中最多的序列数。</translation>
+    </message>
+    <message>
+        <source>The most tokens in one step. Prompts are prefilled in chunks that fill what decoding leaves.</source>
+        <translation>一步中最多的 token 数。提示词分块预填充，用满解码剩下的预算。</translation>
+    </message>
+    <message>
+        <source>Requests that begin alike share the blocks of that beginning.</source>
+        <translation>开头相同的请求共享这段前缀的块。</translation>
+    </message>
+    <message>
+        <source>What a request that loses its blocks goes through: swapping to the host, recomputing, or the cheaper one.</source>
+        <translation>请求失去块后的处理方式：换出到主机、重新计算，或取代价较小者。</translation>
+    </message>
+    <message>
+        <source>Requests that may wait. One more is refused.</source>
+        <translation>允许排队的请求数，超出则拒绝。</translation>
+    </message>
+    <message>
+        <source>CPU threads that the model uses.</source>
+        <translation>模型使用的 CPU 线程数。</translation>
+    </message>
+    <message>
+        <source>Seed of random weights.</source>
+        <translation>随机权重的种子。</translation>
+    </message>
+    <message>
+        <source>automatic</source>
+        <translation>自动</translation>
+    </message>
+    <message>
+        <source>random</source>
+        <translation>随机</translation>
+    </message>
+    <message>
+        <source>swap</source>
+        <translation>换出</translation>
+    </message>
+    <message>
+        <source>recompute</source>
+        <translation>重新计算</translation>
+    </message>
+    <message>
+        <source>on</source>
+        <translation>开启</translation>
+    </message>
+    <message>
+        <source>off</source>
+        <translation>关闭</translation>
+    </message>
+    <message>
+        <source>The engine is gone.</source>
+        <translation>引擎已不在。</translation>
+    </message>
+    <message>
+        <source>The model is still loading.</source>
+        <translation>模型仍在加载。</translation>
+    </message>
+    <message>
+        <source>The engine is stopping and takes nothing new.</source>
+        <translation>引擎正在停止，不再接受新请求。</translation>
+    </message>
+    <message>
+        <source>The queue is full; wait, or raise the queue length.</source>
+        <translation>队列已满；请稍候，或增大队列长度。</translation>
+    </message>
+    <message>
+        <source>The engine was stopped.</source>
+        <translation>引擎已被停止。</translation>
+    </message>
+    <message>
+        <source>: </source>
+        <translation>：</translation>
+    </message>
+    <message>
+        <source>, </source>
+        <translation>，</translation>
+    </message>
+    <message>
+        <source>Nothing changed.</source>
+        <translation>没有任何改变。</translation>
+    </message>
+    <message>
+        <source>%1 copied</source>
+        <translation>拷贝 %1</translation>
+    </message>
+    <message>
+        <source>%1 pause</source>
+        <translation>停顿 %1</translation>
+    </message>
+    <message>
+        <source>%1 is not accepted; it may be %2.</source>
+        <translation>不接受 %1；可取 %2。</translation>
+    </message>
+    <message>
+        <source>Request %1 arrived: %2, %3</source>
+        <translation>请求 %1 到达：%2，%3</translation>
+    </message>
+    <message>
+        <source>Request %1 started</source>
+        <translation>请求 %1 开始运行</translation>
+    </message>
+    <message>
+        <source>Request %1 was preempted</source>
+        <translation>请求 %1 被抢占</translation>
+    </message>
+    <message>
+        <source>Request %1 resumed</source>
+        <translation>请求 %1 恢复运行</translation>
+    </message>
+    <message>
+        <source>Request %1 finished: %2 in %3</source>
+        <translation>请求 %1 完成：%2，用时 %3</translation>
+    </message>
+    <message>
+        <source>Request %1 was cancelled after %2</source>
+        <translation>请求 %1 已取消，%2</translation>
+    </message>
+    <message>
+        <source>Request %1 failed: %2</source>
+        <translation>请求 %1 失败：%2</translation>
+    </message>
+    <message>
+        <source>The engine is %1</source>
+        <translation>引擎%1</translation>
+    </message>
+</context>
+<context>
+    <name>_Key</name>
+    <message>
+        <source>decode</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>prefill</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>resumed</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>swapped out</source>
+        <translation>已换出</translation>
+    </message>
+    <message>
+        <source>preempted</source>
+        <translation>被抢占</translation>
+    </message>
+    <message>
+        <source>Darkest to palest: %1</source>
+        <translation type="unfinished"></translation>
+    </message>
+</context>
+</TS>

