@@ -81,7 +81,7 @@ class Control:
         except Refused as refused:
             reply = Failed(id=message.id, code=refused.code, message=str(refused), field=refused.field)
         except Exception as error:
-            _log.exception("%s failed", type(message).__name__)
+            _log.exception("%s failed: %s: %s", type(message).__name__, type(error).__name__, error)
             reply = Failed(id=message.id, code="internal", message=f"{type(error).__name__}: {error}")
         self._send(client, reply)
 

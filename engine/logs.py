@@ -22,7 +22,7 @@ def open_log(path: Path) -> list[logging.Handler]:
     file = logging.handlers.RotatingFileHandler(path, maxBytes=MAX_BYTES, backupCount=KEPT_FILES, encoding="utf-8")
     file.setFormatter(logging.Formatter("%(asctime)s %(levelname)-7s %(threadName)s %(name)s: %(message)s"))
     screen = logging.StreamHandler()
-    screen.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s", "%H:%M:%S"))
+    screen.setFormatter(_ScreenFormatter("%(asctime)s %(message)s", "%H:%M:%S"))
     handlers: list[logging.Handler] = [file, screen]
     for handler in handlers:
         ROOT.addHandler(handler)
@@ -38,6 +38,15 @@ def close_log(handlers: list[logging.Handler]) -> None:
     ROOT.propagate = True
 
 
+class _ScreenFormatter(logging.Formatter):
+    """Errors as the one sentence that a person needs; how they came about is in the file."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        if record.levelno >= logging.ERROR:
+            return f"pagedeck: {record.getMessage()}"
+        return super().format(record)
+
+
 class EventHandler(logging.Handler):
     """Tells subscribers about warnings and errors. ``publish`` takes an :class:`Event` from any thread."""
 
@@ -48,7 +57,5 @@ class EventHandler(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         level = "error" if record.levelno >= logging.ERROR else "warning"
-        text = record.getMessage()
-        if record.exc_info and record.exc_info[1] is not None:
-            text += f": {type(record.exc_info[1]).__name__}: {record.exc_info[1]}"
-        self._publish(Event(epoch=self._epoch, time=time.time(), kind="log", text=text, level=level))
+        event = Event(epoch=self._epoch, time=time.time(), kind="log", text=record.getMessage(), level=level)
+        self._publish(event)

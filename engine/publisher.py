@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -46,11 +47,11 @@ class Publisher:
     time holds all that changed in it.
     """
 
-    def __init__(self, epoch: str, engine: Engine, slot_bytes: int, switchboard: Switchboard) -> None:
+    def __init__(self, epoch: str, engine: Engine, switchboard: Switchboard) -> None:
         self.epoch = epoch
         self.stats: Stats | None = None
         self._engine = engine
-        self._slot_bytes = slot_bytes
+        self._slot_bytes = engine.runner.slot_bytes
         self._switchboard = switchboard
         self._process = psutil.Process()
         self._process.cpu_percent()  # the first call has nothing to compare with
@@ -253,6 +254,5 @@ def step_record(report: StepReport) -> StepRecord:
 
 def _device_memory() -> Callable[[], int]:
     """Bytes of GPU memory that this process's tensors take."""
-    import torch
-
-    return torch.cuda.memory_reserved if torch.cuda.is_available() else lambda: 0
+    torch = sys.modules.get("torch")  # loaded with the model
+    return torch.cuda.memory_reserved if torch and torch.cuda.is_available() else lambda: 0

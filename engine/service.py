@@ -51,6 +51,12 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
+class _Report:
+    detail: str
+    progress: float | None
+
+
+@dataclass(slots=True)
 class _Loaded:
     assembled: Assembled
 
@@ -62,8 +68,6 @@ class _LoadFailed:
 
 @dataclass(slots=True)
 class _Stop:
-    """``drain_s``: how long requests may go on; None is until they are done."""
-
     reason: str
     drain_s: float | None
 
@@ -91,22 +95,65 @@ def serve(
         print(f"pagedeck: {refused}", file=sys.stderr, flush=True)
         return 1
     handlers = open_log(log)
+    service = Service(config, endpoint, _assemble, progress)
+    if owned:
+        threading.Thread(target=_watch_parent, args=(service,), name="parent", daemon=True).start()
     try:
-        return Service(config, endpoint, owned=owned, progress=progress).run()
+        with _signals(service):
+            code = service.run()
     finally:
         close_log(handlers)
+    if service.loading:  # half-imported libraries do not survive the interpreter's end
+        sys.stderr.flush()
+        os._exit(code)
+    return code
+
+
+def _assemble(config: EngineConfig, report: Progress) -> Assembled:
+    from .assembly import assemble  # takes seconds to import
+
+    return assemble(config, report)
+
+
+def _watch_parent(service: Service) -> None:
+    """An owned engine's standard input is a pipe that its parent holds: it ends when the parent does."""
+    with contextlib.suppress(OSError, ValueError):
+        while os.read(sys.stdin.fileno(), 4096):
+            pass
+    if not service.released:
+        service.stop("The process that started the engine ended.")
+
+
+@contextlib.contextmanager
+def _signals(service: Service) -> Iterator[None]:
+    before = {number: signal.signal(number, service.signalled) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 class Service:
-    """One life of an engine. The thread that calls :meth:`run` is the core's; no other touches the engine."""
+    """One life of an engine behind the sockets of ``endpoint``, which it closes at its end.
+
+    The thread that calls :meth:`run` is the core's; no other touches the engine. ``assemble`` loads it, on a thread of
+    its own.
+    """
 
     def __init__(
-        self, config: EngineConfig, endpoint: Endpoint, *, owned: bool, progress: Progress | None = None
+        self,
+        config: EngineConfig,
+        endpoint: Endpoint,
+        assemble: Callable[[EngineConfig, Progress], Assembled],
+        progress: Progress | None = None,
     ) -> None:
+        self.released = False  # by its owner: it lives on without it
         self._config = config
         self._endpoint = endpoint
-        self._owned = owned
+        self._assemble = assemble
         self._progress = progress
+        self._loader = threading.Thread(target=self._load, name="loader", daemon=True)
         self._inbox: queue.SimpleQueue[object] = queue.SimpleQueue()
         connection = endpoint.connection
         self._status = EngineStatus(
@@ -125,8 +172,9 @@ class Service:
         self._loaded: Assembled | None = None
         self._control: Control | None = None
         self._publisher: Publisher | None = None
-        self._stop: _Stop | None = None
+        self._stopping: _Stop | None = None
         self._stop_at: float | None = None
+        self._interrupted = False
         self._exit_code = 0
 
     # --- from start to end --------------------------------------------------------------------------------------------
@@ -137,33 +185,45 @@ class Service:
         ROOT.addHandler(events)
         self._switchboard.start()
         _log.info("Listening at %s, connection file %s", connection.control, connection.path)
-        loader = threading.Thread(target=self._load, name="loader", daemon=True)
-        loader.start()
-        if self._owned:
-            threading.Thread(target=self._watch_parent, name="parent", daemon=True).start()
+        self._loader.start()
         try:
-            with self._signals():
-                self._loop()
+            self._loop()
         except Exception as error:
-            self._exit_code = 1
-            _log.exception("The engine broke down")
-            self._announce(EngineState.FAILED, f"The engine broke down: {type(error).__name__}: {error}")
+            self._break(f"The engine broke down: {type(error).__name__}: {error}", error)
         finally:
             self._end()
             ROOT.removeHandler(events)
-        if loader.is_alive():  # half-imported libraries do not survive the interpreter's end
-            logging.shutdown()
-            os._exit(self._exit_code)
         return self._exit_code
 
+    @property
+    def loading(self) -> bool:
+        return self._loader.is_alive()
+
+    def stop(self, reason: str, drain_s: float | None = 0.0) -> None:
+        """End soon, from any thread. ``drain_s``: seconds that requests may go on; None is until they are done."""
+        self._inbox.put(_Stop(reason, drain_s))
+
+    def signalled(self, number: int, _frame: FrameType | None) -> None:
+        """A signal's handler: the first lets requests go on for a while, the second ends everything at once."""
+        if self._interrupted:
+            remove_connection(self._endpoint.connection)
+            os._exit(128 + number)
+        self._interrupted = True
+        self.stop(f"The engine got {signal.Signals(number).name}.", DRAIN_S)
+
+    def _break(self, sentence: str, error: BaseException | None) -> None:
+        self._exit_code = 1
+        _log.error("%s", sentence, exc_info=error)
+        self._announce(EngineState.FAILED, sentence)
+
     def _end(self) -> None:
-        text = self._stop.reason if self._stop else self._status.detail
+        text = self._stopping.reason if self._stopping else self._status.detail
         if self._loaded is not None:
             for request in self._loaded.engine.requests.values():
                 self._switchboard.send(request.client, Failed(id=request.id, code="shutdown", message=text))
-        if self._status.state != EngineState.FAILED:
+        if self._status.state != EngineState.FAILED:  # then its last words are said
             self._announce(EngineState.STOPPED, text)
-        _log.info("Stopped: %s", text)
+            _log.info("Stopped: %s", text)
         self._switchboard.close()
 
     def _loop(self) -> None:
@@ -192,7 +252,7 @@ class Service:
                 yield self._inbox.get_nowait()
 
     def _done(self) -> bool:
-        if self._stop is None:
+        if self._stopping is None:
             return False
         if self._loaded is None or not self._loaded.engine.has_work:
             return True
@@ -216,6 +276,10 @@ class Service:
             cancelled = self._loaded.engine.cancel_client(item.client) if self._loaded else 0
             if cancelled:
                 _log.info("%s %d requests cancelled.", item.reason, cancelled)
+        elif isinstance(item, _Report):
+            self._announce(EngineState.LOADING, item.detail, item.progress)
+            if self._progress:
+                self._progress(item.detail, item.progress)
         elif isinstance(item, _Loaded | _LoadFailed):
             if self._progress:
                 self._progress("", None)
@@ -233,9 +297,9 @@ class Service:
             self._switchboard.send(client, Done(id=message.id))
             self._stop_for(_Stop("A client asked for it.", None if message.drain else 0.0))
         elif isinstance(message, Release):
-            self._owned = False
+            self.released = True
             self._switchboard.send(client, Done(id=message.id))
-        elif self._stop is not None and isinstance(message, Submit):
+        elif self._stopping is not None and isinstance(message, Submit):
             text = "The engine is about to stop and takes nothing new."
             self._switchboard.send(client, Failed(id=message.id, code="draining", message=text))
         elif self._control is not None:
@@ -248,7 +312,7 @@ class Service:
 
     def _stop_for(self, stop: _Stop) -> None:
         """Begin to end; a second reason can only make it sooner."""
-        self._stop = self._stop or stop
+        self._stopping = self._stopping or stop
         if stop.drain_s is not None:
             at = time.monotonic() + stop.drain_s
             self._stop_at = at if self._stop_at is None else min(at, self._stop_at)
@@ -258,24 +322,19 @@ class Service:
     # --- loading ------------------------------------------------------------------------------------------------------
 
     def _load(self) -> None:
-        try:
-            from .assembly import assemble
+        def report(detail: str, progress: float | None) -> None:
+            self._inbox.put(_Report(detail, progress))
 
-            self._inbox.put(_Loaded(assemble(self._config, self._report)))
+        try:
+            self._inbox.put(_Loaded(self._assemble(self._config, report)))
         except BaseException as error:
             self._inbox.put(_LoadFailed(error))
-
-    def _report(self, detail: str, progress: float | None) -> None:
-        if self._status.state == EngineState.LOADING:
-            self._announce(EngineState.LOADING, detail, progress)
-            if self._progress:
-                self._progress(detail, progress)
 
     def _take_over(self, loaded: Assembled) -> None:
         engine, model = loaded.engine, loaded.model
         text = Text(model.tokenizer)
         self._loaded, self._config = loaded, engine.config
-        self._publisher = Publisher(self._status.epoch, engine, model.layout.slot_bytes, self._switchboard)
+        self._publisher = Publisher(self._status.epoch, engine, self._switchboard)
         self._control = Control(engine, text, self._publisher, self._switchboard.send)
         self._status = msgspec.structs.replace(
             self._status,
@@ -287,21 +346,16 @@ class Service:
             vocabulary=engine.vocabulary,
             chat_template=text.has_chat_template,
         )
-        if self._stop is None:
+        if self._stopping is None:
             self._announce(EngineState.READY, "")
         _log.info("Ready: %s", self._config.model)
 
     def _fail(self, error: BaseException) -> None:
         if isinstance(error, Refused):
-            sentence = str(error)
-            _log.error("%s", sentence)
+            self._break(str(error), None)
         else:
-            sentence = f"The model could not be loaded: {type(error).__name__}: {error}"
-            _log.error("Loading failed", exc_info=error)
-        self._exit_code = 1
-        self._announce(EngineState.FAILED, sentence)
-        self._stop, self._stop_at = _Stop(sentence, 0.0), time.monotonic()
-        print(f"pagedeck: {sentence}", file=sys.stderr, flush=True)
+            self._break(f"The model could not be loaded: {type(error).__name__}: {error}", error)
+        self._stopping = _Stop(self._status.detail, 0.0)
 
     # --- state --------------------------------------------------------------------------------------------------------
 
@@ -320,31 +374,3 @@ class Service:
             progress=progress,
         )
         self._switchboard.publish(TOPIC_EVENT, event)
-
-    # --- why it ends --------------------------------------------------------------------------------------------------
-
-    def _watch_parent(self) -> None:
-        """An owned engine's standard input is a pipe that its parent holds: it ends when the parent does."""
-        with contextlib.suppress(OSError, ValueError):
-            while os.read(sys.stdin.fileno(), 4096):
-                pass
-        if self._owned:
-            self._inbox.put(_Stop("The process that started the engine ended.", 0.0))
-
-    @contextlib.contextmanager
-    def _signals(self) -> Iterator[None]:
-        if threading.current_thread() is not threading.main_thread():
-            yield
-            return
-        before = {number: signal.signal(number, self._signalled) for number in (signal.SIGTERM, signal.SIGINT)}
-        try:
-            yield
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
-
-    def _signalled(self, number: int, _frame: FrameType | None) -> None:
-        if self._stop is not None:
-            remove_connection(self._endpoint.connection)
-            os._exit(128 + number)
-        self._inbox.put(_Stop(f"The engine got {signal.Signals(number).name}.", DRAIN_S))

@@ -206,8 +206,8 @@ class Switchboard(threading.Thread):
                 self._watch(now)
                 if closing:
                     return
-        except Exception:
-            _log.exception("The socket thread ended")
+        except Exception as error:
+            _log.exception("The socket thread ended: %s: %s", type(error).__name__, error)
             self._inbox.put(SwitchboardFailed())
         finally:
             self._endpoint.close()
