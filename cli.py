@@ -17,9 +17,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # Two threads that spin while they wait make each other wait when another process wants the cores; the OpenMP
     # runtime reads this once, when torch is loaded.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-    options = parser().parse_args(arguments)
+    understood = parser()
+    options, rest = understood.parse_known_args(arguments)
+    if rest and options.command != "app":
+        understood.error(f"unrecognized arguments: {' '.join(rest)}")
     try:
-        return _run(options)
+        return _open_app(rest) if options.command in (None, "app") else _run(options)
     except Refused as refusal:
         return _fault(str(refusal))
     except KeyboardInterrupt:
@@ -59,8 +62,8 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"pagedeck {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
 
-    app = commands.add_parser("app", help="open the app (the same as no command)")
-    app.set_defaults(engine=None)
+    # The app understands its own options; its module loads Qt, which nothing else here needs.
+    commands.add_parser("app", help="open the app, as no command does; `app --help` lists its options", add_help=False)
 
     serve = commands.add_parser("serve", help="run an engine in this terminal", description="Run an engine.")
     _engine_option(serve, "its name; clients find it by this (default pagedeck)")
@@ -118,8 +121,6 @@ def _engine_option(parser: argparse.ArgumentParser, meaning: str = "which engine
 
 def _run(options: argparse.Namespace) -> int:
     match options.command:
-        case None | "app":
-            return _open_app()
         case "serve":
             from .commands.serve import serve
 
@@ -144,13 +145,17 @@ def _run(options: argparse.Namespace) -> int:
             return _bench(options)
 
 
-def _open_app() -> int:
+def _open_app(arguments: Sequence[str]) -> int:
+    screens = ("DISPLAY", "WAYLAND_DISPLAY", "QT_QPA_PLATFORM")
+    if sys.platform == "linux" and not any(os.environ.get(name) for name in screens):
+        # Qt would abort the process.
+        raise Refused("There is no display for the app; `pagedeck --help` lists the commands that need none.")
     try:
         from .gui.app import main as app
     except ImportError as error:
         # Qt's modules are shared libraries that want the system's; a bare server lacks some.
         raise Refused(f"The app cannot open ({error}); `pagedeck doctor` says what is missing.") from error
-    return app()
+    return app(arguments)
 
 
 def _chat(options: argparse.Namespace) -> int:

@@ -50,8 +50,7 @@ def _as_json(connection: Connection, status: EngineStatus | EngineError) -> dict
 
     if isinstance(status, EngineError):
         return {"name": connection.name, "pid": connection.pid, "state": "not_answering", "detail": str(status)}
-    facts: dict[str, object] = msgspec.to_builtins(status)
-    return facts
+    return {**msgspec.structs.asdict(status), "stats": msgspec.to_builtins(status.stats)}
 
 
 def _describe(connection: Connection, status: EngineStatus | EngineError) -> str:

@@ -21,7 +21,7 @@ def show(engine: str | None, setting: str | None, *, as_json: bool) -> int:
     if as_json:
         import msgspec
 
-        print(json.dumps(msgspec.to_builtins(settings), indent=2))
+        print(json.dumps([msgspec.structs.asdict(s) for s in settings], indent=2))
     elif setting is not None:
         print(_value(settings[0]))
     else:

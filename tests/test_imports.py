@@ -30,8 +30,8 @@ FORBIDDEN: dict[str, set[str]] = {
     "engine": {"PySide6"},
     "gui": {"torch", "transformers"},
 }
-#: The engine's rooms with sockets; everything else there runs without.
-SOCKETS = {"service", "switchboard"}
+#: The engine's rooms that speak on the wire; everything else there runs without.
+WIRED = {"service", "switchboard", "control", "publisher", "logs"}
 
 
 def sources() -> list[Path]:
@@ -111,7 +111,7 @@ def test_help_loads_nothing_heavy() -> None:
 
 
 def test_the_engine_runs_without_msgspec_and_zmq() -> None:
-    names = sorted(p.stem for p in ROOT.joinpath("engine").glob("*.py") if p.stem not in SOCKETS | {"__init__"})
+    names = sorted(p.stem for p in ROOT.joinpath("engine").glob("*.py") if p.stem not in WIRED | {"__init__"})
     modules = ", ".join(f"pagedeck.engine.{name}" for name in names)
     run(f"import sys\nsys.modules['msgspec'] = sys.modules['zmq'] = None\nimport {modules}")
 
