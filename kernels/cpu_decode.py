@@ -1,0 +1,262 @@
+"""Paged decode attention compiled for the CPU with numba: one query token a sequence.
+
+Each thread takes an equal share of all positions of the batch laid end to end, whatever sequences they belong to, so
+that threads finish together for ragged contexts and for a single long one alike. A share that begins or ends inside a
+sequence leaves a partial result; at most ``threads - 1`` cuts exist and are merged afterwards. Inside a share the
+softmax is the online one (Milakov and Gimelshein, 2018), a tile of positions at a time, whatever the block size.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numba
+import numpy as np
+import platformdirs
+from numba import njit, prange
+
+if not numba.config.CACHE_DIR:
+    # By default numba writes beside the source, and an installed package may be read-only.
+    numba.config.CACHE_DIR = str(platformdirs.user_cache_path("pagedeck") / "numba")
+if numba.config.THREADING_LAYER == "default":
+    # The workqueue layer aborts the process when two threads enter it; omp sleeps when OMP_WAIT_POLICY is PASSIVE.
+    numba.config.THREADING_LAYER_PRIORITY = ["omp", "tbb", "workqueue"]
+
+Array = np.ndarray[Any, Any]
+
+TILE = 64  # positions whose scores are held at once: keys of 64 x 64 floats fill half the first-level cache
+UNROLL = 4  # positions in one pass over a head, so that the query is loaded once for all of them
+GRAIN = 300_000  # multiply-adds worth waking one more thread for
+LOWEST = -1e30  # stands for minus infinity, which fast-math may not see
+
+_kernel = njit(fastmath=True, cache=True, nogil=True, error_model="numpy")
+
+
+def decode_attention(
+    query: Array,
+    pool: Array,
+    tables: Array,
+    context: Array,
+    block_size: int,
+    *,
+    scale: float,
+    window: int,
+    softcap: float,
+    sinks: Array,
+    out: Array,
+    threads: int,
+) -> None:
+    """Attention of ``query`` [S, Hq, D] over ``pool`` [2, num_slots, H, D], written to ``out`` [S, Hq, D].
+
+    All arrays are C-contiguous, the floating ones of one type (float32 or float64), ``tables`` and ``context`` int32.
+    ``sinks`` is [Hq] or empty.
+    """
+    sequences, heads, head_dim = query.shape
+    visible = np.minimum(context, window) if window > 0 else context
+    ends = np.cumsum(visible, dtype=np.int64)
+    work = int(ends[-1]) * heads * head_dim
+    shares = max(1, min(threads, work // GRAIN, numba.config.NUMBA_NUM_THREADS))
+    number = query.dtype.type
+    largest = np.empty((sequences + shares, heads), query.dtype)
+    total = np.empty((sequences + shares, heads), query.dtype)
+    weighted = np.empty((sequences + shares, heads, head_dim), query.dtype)
+    arguments = (query, pool, tables, context, ends, block_size, number(scale), number(softcap), sinks)
+    if shares == 1:
+        # Waking a sleeping thread costs more than a short context; a team of one wakes nobody.
+        _share(*arguments, out, 0, 1, largest, total, weighted)
+    else:
+        numba.set_num_threads(shares)
+        _all_shares(*arguments, out, shares, largest, total, weighted)
+        _merge(ends, shares, sinks, largest, total, weighted, out)
+
+
+def compile_decode(head_dim: int, number: type[np.floating[Any]]) -> None:
+    """Compile everything :func:`decode_attention` runs for this type, or load it from the cache."""
+    context = 256
+    heads = 2 * GRAIN // (context * head_dim) + 1  # enough work for two shares
+    query = np.zeros((1, heads, head_dim), number)
+    for length in (1, context):
+        decode_attention(
+            query, np.zeros((2, context, 1, head_dim), number), np.zeros((1, 1), np.int32),
+            np.array([length], np.int32), context, scale=1.0, window=0, softcap=0.0, sinks=np.empty(0, number),
+            out=np.empty_like(query), threads=2,
+        )  # fmt: skip
+
+
+@njit(parallel=True, cache=True, nogil=True)
+def _all_shares(query, pool, tables, context, ends, block_size, scale, softcap, sinks, out, shares, largest, total, weighted):  # type: ignore[no-untyped-def]  # fmt: skip
+    for share in prange(shares):
+        _share(
+            query, pool, tables, context, ends, block_size, scale, softcap, sinks, out, share, shares,
+            largest, total, weighted,
+        )  # fmt: skip
+
+
+@_kernel
+def _share(query, pool, tables, context, ends, block_size, scale, softcap, sinks, out, share, shares, largest, total, weighted):  # type: ignore[no-untyped-def]  # fmt: skip
+    """One thread's part. The piece of sequence s in share w is stored at s + w: each step along the path from the
+    first share of the first sequence to the last of the last raises exactly one of the two."""
+    sequences, heads, _ = query.shape
+    begin, end = ends[-1] * share // shares, ends[-1] * (share + 1) // shares
+    scores = np.empty(TILE, query.dtype)
+    bits = np.empty(TILE, np.int32)
+    slots = np.empty(TILE, np.int64)
+    offset = 0
+    for s in range(sequences):
+        length = ends[s] - offset
+        first, last = max(begin - offset, 0), min(end - offset, length)
+        offset = ends[s]
+        if length == 0 and share == 0:
+            out[s] = 0
+        if first >= last:
+            continue
+        hidden = context[s] - length  # positions before the window
+        piece = s + share
+        largest[piece] = LOWEST
+        total[piece] = 0
+        weighted[piece] = 0
+        for start in range(hidden + first, hidden + last, TILE):
+            count = min(TILE, hidden + last - start)
+            _find_slots(tables[s], start, count, block_size, slots)
+            _attend_tile(
+                query[s], pool, slots, count, scale, softcap, scores, bits,
+                largest[piece], total[piece], weighted[piece],
+            )  # fmt: skip
+        if last - first == length:
+            for head in range(heads):
+                _finish(head, largest[piece, head], total[piece, head], weighted[piece, head], sinks, out[s, head])
+
+
+@_kernel
+def _find_slots(table, start, count, block_size, slots):  # type: ignore[no-untyped-def]
+    for i in range(count):
+        block = (start + i) // block_size
+        slots[i] = np.int64(table[block]) * block_size + (start + i - block * block_size)
+    for i in range(count, -(-count // UNROLL) * UNROLL):
+        slots[i] = slots[count - 1]  # passes are UNROLL wide; what they compute here is thrown away
+
+
+@_kernel
+def _attend_tile(query, pool, slots, count, scale, softcap, scores, bits, largest, total, weighted):  # type: ignore[no-untyped-def]
+    heads = query.shape[0]
+    group = heads // pool.shape[2]
+    padded = -(-count // UNROLL) * UNROLL
+    for head in range(heads):
+        _dot_products(query[head], pool[0], slots, padded, head // group, scores)
+        for i in range(padded):
+            scores[i] *= scale
+        if softcap > 0:
+            for i in range(padded):
+                scores[i] = softcap * math.tanh(scores[i] / softcap)
+        highest = largest[head]
+        for i in range(padded):  # padding repeats the last position, so it changes no maximum
+            highest = max(highest, scores[i])
+        for i in range(padded):
+            scores[i] -= highest
+        _exponentials(scores, bits, padded)
+        for i in range(count, padded):
+            scores[i] = 0
+        rescale = math.exp(largest[head] - highest)
+        summed = total[head] * rescale
+        for i in range(padded):
+            summed += scores[i]
+        largest[head] = highest
+        total[head] = summed
+        _add_values(scores, pool[1], slots, padded, head // group, rescale, weighted[head])
+
+
+@_kernel
+def _dot_products(query, keys, slots, count, kv_head, scores):  # type: ignore[no-untyped-def]
+    zero = query.dtype.type(0)
+    for i in range(0, count, UNROLL):
+        k0, k1 = keys[slots[i], kv_head], keys[slots[i + 1], kv_head]
+        k2, k3 = keys[slots[i + 2], kv_head], keys[slots[i + 3], kv_head]
+        s0, s1, s2, s3 = zero, zero, zero, zero
+        for d in range(query.shape[0]):
+            q = query[d]
+            s0 += q * k0[d]
+            s1 += q * k1[d]
+            s2 += q * k2[d]
+            s3 += q * k3[d]
+        scores[i], scores[i + 1], scores[i + 2], scores[i + 3] = s0, s1, s2, s3
+
+
+@_kernel
+def _add_values(weights, values, slots, count, kv_head, rescale, weighted):  # type: ignore[no-untyped-def]
+    rescale = weights.dtype.type(rescale)
+    for d in range(weighted.shape[0]):
+        weighted[d] *= rescale
+    for i in range(0, count, UNROLL):
+        v0, v1 = values[slots[i], kv_head], values[slots[i + 1], kv_head]
+        v2, v3 = values[slots[i + 2], kv_head], values[slots[i + 3], kv_head]
+        w0, w1, w2, w3 = weights[i], weights[i + 1], weights[i + 2], weights[i + 3]
+        for d in range(weighted.shape[0]):
+            weighted[d] += w0 * v0[d] + w1 * v1[d] + w2 * v2[d] + w3 * v3[d]
+
+
+@_kernel
+def _exponentials(row, bits, count):  # type: ignore[no-untyped-def]
+    """exp of ``row[:count]``, all at most 0, in place. In float32 by a polynomial for the fraction of the binary
+    exponent and bit arithmetic for the rest (relative error 2e-7), because the compiler vectorises this and not exp."""
+    if row.itemsize == 8:
+        for i in range(count):
+            row[i] = math.exp(row[i])
+        return
+    powers = bits.view(np.float32)
+    for i in range(count):
+        exponent = max(np.float32(row[i]) * np.float32(1.4426950408889634), np.float32(-126))
+        whole = np.floor(exponent + np.float32(0.5))
+        bits[i] = (np.int32(whole) + np.int32(127)) << np.int32(23)
+        x = exponent - whole
+        power = np.float32(1.5403530e-4)
+        power = power * x + np.float32(1.3333558e-3)
+        power = power * x + np.float32(9.6181291e-3)
+        power = power * x + np.float32(5.5504109e-2)
+        power = power * x + np.float32(2.4022651e-1)
+        power = power * x + np.float32(6.9314718e-1)
+        row[i] = power * x + np.float32(1)
+    for i in range(count):
+        row[i] *= powers[i]
+
+
+@_kernel
+def _finish(head, largest, total, weighted, sinks, out):  # type: ignore[no-untyped-def]
+    """The softmax's division, the sink taking part in it."""
+    factor = 1 / total
+    if sinks.size > 0:
+        highest = max(largest, sinks[head])
+        rescale = math.exp(largest - highest)
+        factor = rescale / (total * rescale + math.exp(sinks[head] - highest))
+    factor = weighted.dtype.type(factor)
+    for d in range(out.shape[0]):
+        out[d] = weighted[d] * factor
+
+
+@_kernel
+def _merge(ends, shares, sinks, largest, total, weighted, out):  # type: ignore[no-untyped-def]
+    """Combine the pieces of every sequence that was cut, into its first piece and from there into ``out``."""
+    share = 0
+    for s in range(ends.size):
+        while share < shares - 1 and ends[-1] * (share + 1) // shares <= (ends[s - 1] if s > 0 else 0):
+            share += 1
+        first = share
+        while share < shares - 1 and ends[-1] * (share + 1) // shares < ends[s]:
+            share += 1
+            for head in range(out.shape[1]):
+                _combine(s + first, s + share, head, largest, total, weighted)
+        if share > first:
+            for head in range(out.shape[1]):
+                piece = s + first
+                _finish(head, largest[piece, head], total[piece, head], weighted[piece, head], sinks, out[s, head])
+
+
+@_kernel
+def _combine(into, piece, head, largest, total, weighted):  # type: ignore[no-untyped-def]
+    highest = max(largest[into, head], largest[piece, head])
+    a, b = math.exp(largest[into, head] - highest), math.exp(largest[piece, head] - highest)
+    a, b = weighted.dtype.type(a), weighted.dtype.type(b)
+    largest[into, head] = highest
+    total[into, head] = a * total[into, head] + b * total[piece, head]
+    for d in range(weighted.shape[2]):
+        weighted[into, head, d] = a * weighted[into, head, d] + b * weighted[piece, head, d]

@@ -1,0 +1,68 @@
+"""How the attention kernels are tiled: a plain table, because tuning while requests run would stall them.
+
+Keyed by architecture (compute capability, major times ten plus minor) and head size rounded up to a power of two. The
+numbers fit registers and shared memory without spilling, which the tests check by compiling for each architecture.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Tiling(NamedTuple):
+    """``rows`` of queries (each a token and a head) against ``positions`` of the context at a time."""
+
+    rows: int
+    positions: int
+    warps: int
+    stages: int
+
+
+DECODE = {
+    (80, 64): Tiling(16, 64, 4, 3),
+    (80, 128): Tiling(16, 64, 4, 3),
+    (80, 256): Tiling(16, 32, 4, 2),
+    (90, 64): Tiling(16, 128, 4, 3),
+    (90, 128): Tiling(16, 64, 4, 3),
+    (90, 256): Tiling(16, 64, 4, 2),
+}
+
+PREFILL = {
+    (80, 64): Tiling(64, 64, 4, 3),
+    (80, 128): Tiling(64, 64, 4, 2),
+    (80, 256): Tiling(64, 32, 4, 2),
+    (90, 64): Tiling(128, 64, 4, 3),
+    (90, 128): Tiling(128, 64, 8, 2),
+    (90, 256): Tiling(64, 64, 4, 2),
+}
+
+ROCM = 942  # one entry for all of AMD's
+SMALL_SHARED = (75, 86, 89, 120, 121, ROCM)  # 64 to 100 KiB a processor, where the others have 164 and more
+
+
+def decode_tiling(arch: int, head_dim: int, element_size: int, group: int) -> Tiling:
+    """The tiling of split-KV decode for ``group`` query heads a key-value head."""
+    tiling = _fitting(DECODE, arch, head_dim, element_size)
+    return tiling._replace(rows=max(tiling.rows, next_power_of_two(group)))
+
+
+def prefill_tiling(arch: int, head_dim: int, element_size: int, group: int) -> Tiling:
+    """The tiling of prefill for ``group`` query heads a key-value head."""
+    tiling = _fitting(PREFILL, arch, head_dim, element_size)
+    return tiling._replace(rows=max(tiling.rows, next_power_of_two(group)))
+
+
+def next_power_of_two(n: int) -> int:
+    return 1 << max(0, n - 1).bit_length()
+
+
+def _fitting(table: dict[tuple[int, int], Tiling], arch: int, head_dim: int, element_size: int) -> Tiling:
+    """The entry of the newest architecture not newer than ``arch``, halved until wide elements fit."""
+    width = max(64, next_power_of_two(head_dim))
+    known = 80 if arch < 90 or arch in SMALL_SHARED else 90
+    tiling = table[known, width]
+    if element_size > 2:
+        tiling = tiling._replace(positions=max(16, tiling.positions // 2), stages=1)
+    if arch in SMALL_SHARED:
+        tiling = tiling._replace(positions=max(16, tiling.positions // 2), stages=min(2, tiling.stages))
+    return tiling
