@@ -31,8 +31,10 @@ MAX_BUDGET = 1_000_000
 #: Tokens in a step where the configuration leaves the choice.
 DEFAULT_BUDGET = 256
 
-#: The most room that admission leaves for each running sequence to grow, in tokens; less where outputs are shorter.
+#: Room that admission leaves for each running sequence to grow, in tokens; less where outputs are shorter, and for all
+#: of them together at most this share of the pool.
 LOOKAHEAD = 64
+GROWTH_SHARE = 1 / 8
 
 
 class Scheduler:
@@ -233,14 +235,13 @@ class Scheduler:
         if sequence.preempted_step == self._step or self._is_refused_still(sequence):
             return False
         places = min(self._width(sequence), self.places) - (self.places - len(self.running) - self._forks)
-        if self._victims(sequence, places, 0) is None:
+        if self._victims(sequence, places) is None:
             return False
         swapped = sequence.state is RequestState.SWAPPED
         if not swapped:
             sequence.computed = self._open(sequence)
         promised = sum(self._claim(s) for s in prefills + self._draft.unfinished if s.state is RequestState.RUNNING)
-        wanted = (self._claim(sequence) + promised) * self.cache.block_size + self._growth * len(self.running)
-        victims = self._victims(sequence, places, wanted - self.cache.available * self.cache.block_size)
+        victims = self._victims(sequence, places, self._claim(sequence) + promised - self.cache.available)
         if victims is None:
             if not swapped:
                 self.cache.close(sequence.number)
@@ -274,28 +275,37 @@ class Scheduler:
         else:
             self._serve(sequence)
 
-    def _victims(self, sequence: Sequence, places: int, slots: float) -> list[Sequence] | None:
-        """Running sequences of strictly lower classes whose end frees so many places and slots and, if the budget is
-        spent, a token of it: the lowest and youngest first. ``None`` if there are not enough."""
+    def _victims(self, sequence: Sequence, places: int, blocks: int | None = None) -> list[Sequence] | None:
+        """Running sequences of strictly lower classes that would have to go for ``sequence`` to come in, the lowest
+        and youngest first; ``None`` if even all of them would not do.
+
+        What is missing: ``places`` in the batch, ``blocks`` besides room to grow for those who stay (``None``: not
+        looked at), and a token of the budget if it is spent.
+        """
         draft = self._draft
         tokens = 0 if draft.budget else 1
         victims: list[Sequence] = []
-        for victim in reversed(self.running.order):
-            if places <= 0 and slots <= 0 and tokens <= 0:
-                break
-            if victim.rank <= sequence.request.priority:
+        staying = len(self.running)
+        candidates = reversed(self.running.order)
+        while places > 0 or tokens > 0 or (blocks is not None and blocks + self._growth_of(staying) > 0):
+            victim = next(candidates, None)
+            if victim is None or victim.rank <= sequence.request.priority:
                 return None
             if self._just_resumed(victim):
                 continue
             victims.append(victim)
-            held, shared = self.cache.counts(victim.number)
+            staying -= 1
             places -= self._width(victim)
-            slots -= (held - shared) * self.cache.block_size + self._growth
             if victim.number in draft.decodes:
                 tokens -= 1
-            else:
-                slots -= self._claim(victim) * self.cache.block_size
-        return victims if places <= 0 and slots <= 0 and tokens <= 0 else None
+            if blocks is not None:
+                held, shared = self.cache.counts(victim.number)
+                blocks -= held - shared + (self._claim(victim) if victim.pending > 1 else 0)
+        return victims
+
+    def _growth_of(self, running: int) -> float:
+        """Blocks that so many running sequences are expected to take soon."""
+        return min(running * self._growth / self.cache.block_size, self.cache.device.num_blocks * GROWTH_SHARE)
 
     def _is_refused_still(self, sequence: Sequence) -> bool:
         """Whether nothing has changed since this sequence last found no room, so that looking again is in vain."""

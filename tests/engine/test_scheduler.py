@@ -1,0 +1,372 @@
+"""Who runs, who waits, who gives way. Driven through the core, on a device of plain numbers."""
+
+from __future__ import annotations
+
+import pytest
+from pagedeck.engine.core import Engine
+from pagedeck.engine.request import Request
+from pagedeck.engine.scheduler import AGED, AGEING_STEPS
+from pagedeck.ipc.vocabulary import RequestState
+
+from .harness import expected, make_engine, output, run, step, submit
+
+
+def numbers(engine: Engine) -> list[int]:
+    """Which requests are in the next step."""
+    return [number for number, _, _ in step(engine).report.entries]
+
+
+def assert_whole(*requests: Request) -> None:
+    for request in requests:
+        assert request.state is RequestState.FINISHED, request.error
+        for index in range(request.sampling.n):
+            assert output(request, index) == expected(request, index)
+
+
+def prompt(length: int, first: int = 1) -> list[int]:
+    """Distinct ``first``: nothing to share."""
+    return [first, *range(100, 100 + length - 1)]
+
+
+# --- the budget -----------------------------------------------------------------------------------------------------
+
+
+def test_decodes_come_first_and_prompts_fill_what_is_left() -> None:
+    engine = make_engine(token_budget=16)
+    a = submit(engine, "a", prompt(10, 1), 20)
+    step(engine)
+    b = submit(engine, "b", prompt(40, 2), 5)
+    c = submit(engine, "c", prompt(5, 3), 5)
+    entries = [step(engine).report.entries for _ in range(3)]
+    assert entries[0] == [(a.number, 1, False), (b.number, 15, True)]
+    assert entries[1] == [(a.number, 1, False), (b.number, 15, True)]
+    assert entries[2] == [(a.number, 1, False), (b.number, 10, True), (c.number, 5, True)]
+    run(engine)
+    assert_whole(a, b, c)
+
+
+def test_an_arrival_joins_the_very_next_step() -> None:
+    engine = make_engine()
+    submit(engine, "a", prompt(4, 1), 30)
+    step(engine)
+    step(engine)
+    late = submit(engine, "late", prompt(4, 2), 3)
+    assert late.number in numbers(engine)
+
+
+def test_an_urgent_prompt_overtakes_one_that_is_being_prefilled() -> None:
+    engine = make_engine(token_budget=8)
+    batch = submit(engine, "batch", prompt(60, 1), 3, priority=20)
+    step(engine)
+    urgent = submit(engine, "urgent", prompt(8, 2), 3, priority=0)
+    assert numbers(engine) == [urgent.number]
+    run(engine)
+    assert_whole(batch, urgent)
+
+
+def test_a_budget_of_one_token_serves_all() -> None:
+    engine = make_engine(token_budget=1, num_blocks=16)
+    requests = [submit(engine, f"r{i}", prompt(9, i), 4) for i in range(4)]
+    run(engine)
+    assert_whole(*requests)
+
+
+def test_equal_priorities_run_by_arrival() -> None:
+    engine = make_engine(max_batch_size=1)
+    requests = [submit(engine, f"r{i}", prompt(3, i), 2) for i in range(4)]
+    ended = [request.number for result in run(engine) for request in result.ended]
+    assert ended == [r.number for r in requests]
+
+
+# --- scarce blocks --------------------------------------------------------------------------------------------------
+
+
+def test_two_that_hold_blocks_and_both_need_more_both_end() -> None:
+    engine = make_engine(num_blocks=8, block_size=8, prefix_caching=False)
+    a = submit(engine, "a", prompt(16, 1), 40)
+    b = submit(engine, "b", prompt(16, 2), 40)
+    run(engine)
+    assert_whole(a, b)
+    assert a.preemptions == 0, "the older one never gives way"
+    assert b.preemptions > 0
+
+
+def test_the_lowest_class_gives_way_first_then_the_youngest() -> None:
+    engine = make_engine(num_blocks=12, block_size=8, preemption="recompute", prefix_caching=False)
+    old_batch = submit(engine, "old batch", prompt(15, 1), 60, priority=20)
+    normal = submit(engine, "normal", prompt(15, 2), 60, priority=10)
+    young_normal = submit(engine, "young normal", prompt(15, 3), 60, priority=10)
+    order: list[int] = []
+    while engine.has_work:
+        order += step(engine).report.preempted
+    assert order[:2] == [old_batch.number, young_normal.number]
+    assert normal.preemptions == 0
+    assert_whole(old_batch, normal, young_normal)
+
+
+def test_a_victim_is_no_reason_to_skip_the_next() -> None:
+    engine = make_engine(num_blocks=10, block_size=8, prefix_caching=False, preemption="recompute")
+    requests = [submit(engine, f"r{i}", prompt(14, i), 40) for i in range(4)]
+    while engine.has_work:
+        alive = [r for r in requests if r.state is RequestState.RUNNING and r.sequences[0].pending == 1]
+        report = step(engine).report
+        if report.preempted:
+            served = [number for number, _, _ in report.entries]
+            stayed = [r.number for r in alive if r.number not in report.preempted]
+            assert [n for n in stayed if n in served] == stayed
+    assert_whole(*requests)
+    assert engine.metrics.counters.preemptions > 0
+
+
+@pytest.mark.parametrize("host_blocks", [0, 64])
+def test_nobody_is_preempted_in_the_step_after_it_came_back(host_blocks: int) -> None:
+    engine = make_engine(num_blocks=10, block_size=8, host_blocks=host_blocks, prefix_caching=False)
+    requests = [submit(engine, f"r{i}", prompt(10, i), 50, priority=i % 3) for i in range(6)]
+    came_back: list[int] = []
+    while engine.has_work:
+        report = step(engine).report
+        lost = report.preempted + report.swapped_out
+        assert not set(lost) & set(came_back)
+        assert not set(lost) & {number for number, _, _ in report.entries}, "in a step and preempted in it"
+        came_back = report.resumed
+    assert engine.metrics.counters.preemptions > 0
+    assert_whole(*requests)
+
+
+def test_admission_leaves_room_to_grow() -> None:
+    engine = make_engine(num_blocks=96, block_size=8, prefix_caching=False)
+    requests = [submit(engine, f"r{i}", prompt(10 + 7 * i % 30, i), 10 + 11 * i % 60) for i in range(40)]
+    run(engine)
+    assert_whole(*requests)
+    counters = engine.metrics.counters
+    assert counters.redone_tokens < 0.02 * (counters.prompt_tokens + counters.output_tokens)
+    assert counters.steps < 250, "and yet the batch was not kept small"
+
+
+def test_a_preempted_request_keeps_its_turn() -> None:
+    engine = make_engine(max_batch_size=1)
+    first = submit(engine, "first", prompt(4, 1), 30, priority=20)
+    step(engine)
+    second = submit(engine, "second", prompt(4, 2), 5, priority=20)
+    urgent = submit(engine, "urgent", prompt(4, 3), 5, priority=0)
+    ended = [request.id for result in run(engine) for request in result.ended]
+    assert ended == ["urgent", "first", "second"]
+    assert_whole(first, second, urgent)
+
+
+# --- swap or recompute ----------------------------------------------------------------------------------------------
+
+
+def test_swapping_computes_nothing_twice() -> None:
+    engine = make_engine(num_blocks=10, host_blocks=64, preemption="swap", prefix_caching=False)
+    requests = [submit(engine, f"r{i}", prompt(12, i), 40) for i in range(4)]
+    states = set()
+    while engine.has_work:
+        step(engine)
+        states |= {r.state for r in requests}
+    assert RequestState.SWAPPED in states and RequestState.PREEMPTED not in states
+    assert engine.metrics.counters.redone_tokens == 0
+    assert_whole(*requests)
+
+
+def test_a_full_host_tier_falls_back_to_recomputing() -> None:
+    engine = make_engine(num_blocks=16, host_blocks=3, preemption="swap", prefix_caching=False)
+    requests = [submit(engine, f"r{i}", prompt(12, i), 60) for i in range(6)]
+    results = run(engine)
+    assert any(r.report.swapped_out for r in results) and any(r.report.preempted for r in results)
+    assert_whole(*requests)
+
+
+def test_auto_follows_the_measured_speeds() -> None:
+    def preempted_by(link: float, prefill: float) -> set[str]:
+        engine = make_engine(num_blocks=10, host_blocks=64, preemption="auto", prefix_caching=False)
+        engine.speeds.link._memory = engine.speeds.prefill._memory = 1e-9  # what follows counts, not this run's noise
+        requests = [submit(engine, f"r{i}", prompt(12, i), 40) for i in range(4)]
+        ways = set()
+        while engine.has_work:
+            engine.speeds.link.add(link, 1.0)
+            engine.speeds.prefill.add(prefill, 1.0)
+            report = step(engine).report
+            ways |= {"swap"} if report.swapped_out else set()
+            ways |= {"recompute"} if report.preempted else set()
+        assert_whole(*requests)
+        return ways
+
+    assert preempted_by(link=1e12, prefill=10.0) == {"swap"}
+    assert preempted_by(link=10.0, prefill=1e12) == {"recompute"}
+
+
+def test_preempted_and_back_it_finds_its_prefix() -> None:
+    engine = make_engine(max_batch_size=1, num_blocks=64, preemption="recompute")
+    first = submit(engine, "first", prompt(32, 1), 20)
+    for _ in range(6):
+        step(engine)
+    submit(engine, "urgent", prompt(4, 2), 3, priority=0)
+    run(engine)
+    assert_whole(first)
+    assert first.preemptions == 1
+    assert engine.metrics.counters.redone_tokens < 8, "all full blocks were still there"
+
+
+# --- classes --------------------------------------------------------------------------------------------------------
+
+
+def test_a_higher_class_does_not_wait_behind_max_batch_size() -> None:
+    engine = make_engine(max_batch_size=2)
+    low = [submit(engine, f"low{i}", prompt(4, i), 30, priority=20) for i in range(2)]
+    step(engine)
+    high = submit(engine, "high", prompt(4, 9), 5, priority=0)
+    report = step(engine).report
+    assert [number for number, _, _ in report.entries] == [low[0].number, high.number]
+    assert report.preempted == [low[1].number]
+    run(engine)
+    assert_whole(high, *low)
+
+
+def test_an_equal_class_waits_behind_max_batch_size() -> None:
+    engine = make_engine(max_batch_size=1)
+    first = submit(engine, "first", prompt(4, 1), 5)
+    step(engine)
+    second = submit(engine, "second", prompt(4, 2), 5)
+    assert numbers(engine) == [first.number]
+    run(engine)
+    assert first.preemptions == second.preemptions == 0
+
+
+def test_a_higher_class_takes_blocks_of_lower_ones_only_if_that_suffices() -> None:
+    engine = make_engine(num_blocks=8, block_size=8, prefix_caching=False)
+    normal = submit(engine, "normal", prompt(30, 1), 10, priority=10)
+    batch = submit(engine, "batch", prompt(15, 2), 10, priority=20)
+    for _ in range(3):
+        step(engine)
+    huge = submit(engine, "huge", prompt(55, 3), 5, priority=5)
+    report = step(engine).report
+    assert huge.number in [number for number, _, _ in report.entries]
+    assert report.preempted == [batch.number, normal.number]
+    run(engine)
+    assert_whole(normal, batch, huge)
+
+    engine = make_engine(num_blocks=8, block_size=8, prefix_caching=False)
+    equal = submit(engine, "equal", prompt(30, 1), 10, priority=5)
+    batch = submit(engine, "batch", prompt(15, 2), 10, priority=20)
+    for _ in range(3):
+        step(engine)
+    submit(engine, "huge", prompt(55, 3), 5, priority=5)
+    assert step(engine).report.preempted == [], "the batch job's blocks would not have been enough"
+    run(engine)
+    assert_whole(equal, batch)
+
+
+def test_nothing_starves_under_a_stream_of_urgent_requests() -> None:
+    engine = make_engine(max_batch_size=1)
+    submit(engine, "u0", prompt(2, 1), 8, priority=0)
+    starving = submit(engine, "starving", prompt(4, 2), 4, priority=20)
+    for index in range(1, AGEING_STEPS):
+        if starving.state is RequestState.FINISHED:
+            break
+        submit(engine, f"u{index}", prompt(2, 1), 8, priority=0)
+        for _ in range(8):
+            engine.step()
+    assert_whole(starving)
+    assert starving.sequences[0].rank == AGED
+    assert AGEING_STEPS <= engine.step_number <= AGEING_STEPS + 100
+
+
+def test_ageing_lets_one_in_at_a_time() -> None:
+    """A long queue of batch jobs does not become more urgent than what people wait for."""
+    engine = make_engine(max_batch_size=1)
+    jobs = [submit(engine, f"job{i}", prompt(3, i), 4, priority=20) for i in range(5)]
+    for index in range(AGEING_STEPS // 4):
+        submit(engine, f"u{index}", prompt(2, 1), 5, priority=0)
+        for _ in range(5):
+            engine.step()
+    assert [job.state for job in jobs] == [RequestState.FINISHED] + [RequestState.WAITING] * 4
+
+
+def test_a_changed_priority_changes_the_order() -> None:
+    engine = make_engine(max_batch_size=1)
+    submit(engine, "running", prompt(3, 1), 6)
+    step(engine)
+    submit(engine, "a", prompt(3, 2), 3)
+    submit(engine, "b", prompt(3, 3), 3)
+    engine.set_priority("b", 5)
+    engine.set_priority("running", 0)
+    ended = [request.id for result in run(engine) for request in result.ended]
+    assert ended == ["running", "b", "a"]
+
+
+# --- samples --------------------------------------------------------------------------------------------------------
+
+
+def test_samples_share_the_prompt_and_each_goes_its_own_way() -> None:
+    engine = make_engine(num_blocks=64, block_size=8)
+    request = submit(engine, "a", prompt(33, 1), 12, n=4)
+    while not request.forked or request.first_token is None:
+        step(engine)
+    assert engine.cache.device.used_count == 4 + 4, "four full blocks for all, a tail for each"
+    run(engine)
+    assert len({tuple(output(request, index)) for index in range(4)}) == 4
+    assert_whole(request)
+
+
+def test_samples_of_a_prompt_of_one_token() -> None:
+    engine = make_engine()
+    request = submit(engine, "a", [5], 6, n=3)
+    run(engine)
+    assert_whole(request)
+
+
+def test_more_samples_than_places_take_turns() -> None:
+    engine = make_engine(max_batch_size=2)
+    request = submit(engine, "a", prompt(20, 1), 6, n=5)
+    run(engine)
+    assert_whole(request)
+
+
+def test_two_groups_of_samples_are_swapped_and_come_back() -> None:
+    engine = make_engine(num_blocks=14, block_size=8, host_blocks=64, preemption="swap")
+    groups = [submit(engine, f"g{i}", prompt(20, i), 20, n=3, priority=20) for i in range(2)]
+    for _ in range(8):
+        step(engine)
+    urgent = submit(engine, "urgent", prompt(60, 9), 20, priority=0)
+    swapped = set()
+    while engine.has_work:
+        swapped |= set(step(engine).report.swapped_out)
+    assert swapped
+    assert_whole(urgent, *groups)
+
+
+# --- prefix hits ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("samples", [1, 3])
+def test_a_whole_prompt_in_the_cache_still_runs_its_last_token(samples: int) -> None:
+    engine = make_engine(block_size=8)
+    submit(engine, "a", prompt(32, 1), 4)
+    run(engine)
+    again = submit(engine, "again", prompt(32, 1), 4, n=samples)
+    run(engine)
+    assert again.cached_tokens == 31
+    assert_whole(again)
+
+
+def test_another_salt_shares_nothing() -> None:
+    engine = make_engine(block_size=8)
+    submit(engine, "a", prompt(32, 1), 4, cache_salt="one")
+    run(engine)
+    other = submit(engine, "other", prompt(32, 1), 4, cache_salt="two")
+    run(engine)
+    assert other.cached_tokens == 0
+    assert_whole(other)
+
+
+def test_a_shared_prompt_lets_more_in_than_would_fit_apart() -> None:
+    engine = make_engine(num_blocks=24, block_size=8, max_batch_size=8, token_budget=200)
+    first = submit(engine, "first", prompt(128, 1), 30)
+    step(engine)
+    step(engine)
+    others = [submit(engine, f"r{i}", [*prompt(128, 1), 3 + i], 4) for i in range(2)]
+    step(engine)
+    assert all(r.state is RequestState.RUNNING and r.cached_tokens == 128 for r in others)
+    run(engine)
+    assert_whole(first, *others)
