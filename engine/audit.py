@@ -95,11 +95,15 @@ def _table_true(cache: KVCache, table: BlockTable) -> None:
         fill = max(0, min(size, table.held - position * size))
         assert pool.fill[block] == fill, f"sequence {table.seq}, block {block}: fill {pool.fill[block]}, not {fill}"
         assert fill or pool.ref[block] == 1, f"sequence {table.seq} shares block {block}, which holds nothing"
+    if table.writable > table.held and table.held % size:
+        tail = table.at[table.held // size]
+        assert pool.ref[tail] == 1 and pool.index.entry(tail) is None, f"sequence {table.seq} would write block {tail}"
+    assert table.writable <= table.count * size, f"sequence {table.seq}: writable beyond its blocks"
     if table.digest is not None:
         assert table.hashed == table.held // size, f"sequence {table.seq}: {table.hashed} hashed of {table.held} tokens"
     digest = table.root
     for position in range(table.hashed):
-        entry = pool.index.entry(int(table.blocks[position]))
+        entry = pool.index.entry(table.at[position])
         assert entry is not None and entry.before == digest and entry.depth == position, (
             f"sequence {table.seq}: block {position} of its table is not the one that the index names"
         )

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from array import array
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Sequence
 
 import numpy as np
 
@@ -50,12 +51,19 @@ class BlockPool:
         self.used_count = 0
         self.tokens_held = 0  # in used blocks
         self.references = 0  # entries of all block tables: used_count + reserved_count if nothing were shared
+        # One entry at a time goes through memory views, which numpy's own indexing takes three times as long for.
+        self._state = self.state.data
+        self._ref = self.ref.data
+        self._fill = self.fill.data
+        self._owner = self.owner.data
+        self._last_used = self.last_used.data
+        self._tokens = self.tokens.data
         self._one_holder = BlockState.SWAPPED if host else BlockState.ACTIVE
         self._many_holders = BlockState.SWAPPED if host else BlockState.SHARED
         self._evicting = evicting
         self._free = FreeRuns(num_blocks, set_aside)
         self._cached: OrderedDict[int, None] = OrderedDict()  # the first is the next to be given up
-        self._holder = np.zeros(num_blocks, np.int64)  # the first sequence that holds the block
+        self._holder = array("q", bytes(8 * num_blocks))  # the first sequence that holds the block
         self._holders: dict[int, dict[int, int]] = {}  # of shared blocks: sequence -> owner, oldest first
         self._changed: list[int] = []
         self._is_changed = bytearray(num_blocks)
@@ -98,9 +106,9 @@ class BlockPool:
 
     def holders(self, block: int) -> list[int]:
         """The sequences that hold ``block``, the first to come first."""
-        if not self.ref[block]:
+        if not self._ref[block]:
             return []
-        return list(self._holders.get(block, (int(self._holder[block]),)))
+        return list(self._holders.get(block, (self._holder[block],)))
 
     # --- holding and letting go ------------------------------------------------------------------------------------
 
@@ -123,63 +131,62 @@ class BlockPool:
         self.ref[start:stop] = 1
         self.owner[start:stop] = owner
         self.last_used[start:stop] = self.step
-        self._holder[start:stop] = seq
         self.reserved_count += stop - start
         self.references += stop - start
-        self._mark(range(start, stop))
+        for block in range(start, stop):
+            self._holder[block] = seq
+            self._mark(block)
 
     def share(self, block: int, seq: int, owner: int) -> None:
         """``seq`` holds ``block`` too; it is cached or held by others."""
-        ref = int(self.ref[block]) + 1
-        self.ref[block] = ref
+        self._ref[block] += 1
         self.references += 1
-        self.last_used[block] = self.step
-        if ref == 1:
+        self._last_used[block] = self.step
+        if self._ref[block] == 1:
             del self._cached[block]
             self._holder[block] = seq
-            self.owner[block] = owner
+            self._owner[block] = owner
+            self._state[block] = self._one_holder
             self.used_count += 1
-            self.tokens_held += int(self.fill[block])
+            self.tokens_held += self._fill[block]
         else:
-            if ref == 2:
-                self._holders[block] = {int(self._holder[block]): int(self.owner[block])}
+            if block not in self._holders:
+                self._holders[block] = {self._holder[block]: self._owner[block]}
             self._holders[block][seq] = owner
-        self.state[block] = self._one_holder if ref == 1 else self._many_holders
-        self._mark((block,))
+            self._state[block] = self._many_holders
+        self._mark(block)
 
     def release(self, block: int, seq: int) -> None:
         """``seq`` lets go of ``block``. Held by none, it stays cached if the prefix index knows it by its hash, and
         is free otherwise."""
-        ref = int(self.ref[block]) - 1
-        self.ref[block] = ref
+        self._ref[block] -= 1
         self.references -= 1
-        if ref:
-            self._let_go_shared(block, seq, ref)
+        if self._ref[block]:
+            self._let_go_shared(block, seq)
         else:
             self._let_go_last(block)
-        self._mark((block,))
+        self._mark(block)
 
-    def _let_go_shared(self, block: int, seq: int, ref: int) -> None:
+    def _let_go_shared(self, block: int, seq: int) -> None:
         holders = self._holders[block]
         del holders[seq]
-        self._holder[block], self.owner[block] = next(iter(holders.items()))
-        if ref == 1:
+        self._holder[block], self._owner[block] = next(iter(holders.items()))
+        if len(holders) == 1:
             del self._holders[block]
-            self.state[block] = self._one_holder
+            self._state[block] = self._one_holder
 
     def _let_go_last(self, block: int) -> None:
-        self.owner[block] = 0
-        fill = int(self.fill[block])
-        if fill:
+        self._owner[block] = 0
+        if self._fill[block]:
             self.used_count -= 1
-            self.tokens_held -= fill
+            self.tokens_held -= self._fill[block]
         else:
             self.reserved_count -= 1
         entry = self.index.entry(block)
         if entry is not None and isinstance(entry.key, bytes):
             self._cached[block] = None
-            self.state[block] = BlockState.CACHED
-            self.last_used[block] = self.step
+            self._state[block] = BlockState.CACHED
+            self._last_used[block] = self.step
         else:
             self._discard(block)
 
@@ -194,40 +201,45 @@ class BlockPool:
         """A cached block becomes free."""
         del self._cached[block]
         self._discard(block)
-        self._mark((block,))
+        self._mark(block)
 
     def touch(self, block: int) -> None:
         """A cached block becomes the last to be given up."""
         self._cached.move_to_end(block)
-        self.last_used[block] = self.step
-        self._mark((block,))
+        self._last_used[block] = self.step
+        self._mark(block)
 
     def _discard(self, block: int) -> None:
         self.index.remove(block)
-        self.fill[block] = 0
-        self.state[block] = BlockState.FREE
+        self._fill[block] = 0
+        self._state[block] = BlockState.FREE
         self._free.give(block)
 
     # --- content ---------------------------------------------------------------------------------------------------
 
-    def set_fill(self, block: int, fill: int) -> None:
-        """``block``, which is held, now has ``fill`` tokens, more than none."""
-        before = int(self.fill[block])
+    def write(self, block: int, offset: int, tokens: Sequence[int] | np.ndarray) -> None:
+        """``block``, which is held, now has ``tokens`` from slot ``offset`` on, up to which it was full."""
+        before, fill = self._fill[block], offset + len(tokens)
+        first = block * self.block_size + offset
+        if len(tokens) == 1:
+            self._tokens[first] = tokens[0]
+        else:
+            self.tokens[first : first + len(tokens)] = tokens
         if not before:
             self.reserved_count -= 1
             self.used_count += 1
-            self.state[block] = self._one_holder if self.ref[block] == 1 else self._many_holders
-        self.fill[block] = fill
+            self._state[block] = self._one_holder if self._ref[block] == 1 else self._many_holders
+        self._fill[block] = fill
         self.tokens_held += fill - before
-        self.last_used[block] = self.step
-        self._mark((block,))
+        self._last_used[block] = self.step
+        self._mark(block)
 
     def contents(self, block: int) -> np.ndarray:
-        """The token ids (int32) of ``block``'s slots; those from its fill on mean nothing. A view."""
-        return self.tokens[block * self.block_size : (block + 1) * self.block_size]
+        """The token ids (int32) that ``block`` holds. A view."""
+        first = block * self.block_size
+        return self.tokens[first : first + self._fill[block]]
 
-    def _mark(self, blocks: Iterable[int]) -> None:
-        for block in blocks:
-            if not self._is_changed[block]:
-                self._is_changed[block] = 1
-                self._changed.append(block)
+    def _mark(self, block: int) -> None:
+        if not self._is_changed[block]:
+            self._is_changed[block] = 1
+            self._changed.append(block)

@@ -79,8 +79,13 @@ class BlockTable:
     held: int = 0
     computed: int = 0
     on_host: bool = False
+    writable: int = 0  # positions from `held` up to here have slots that no other sequence sees
     count: int = 0
     _ids: np.ndarray = field(default_factory=lambda: np.empty(8, np.int32))
+    at: memoryview = field(init=False)  # `blocks` for one entry at a time, which numpy's own indexing is slow for
+
+    def __post_init__(self) -> None:
+        self.at = self._ids.data
 
     @property
     def blocks(self) -> np.ndarray:
@@ -91,12 +96,15 @@ class BlockTable:
         end = self.count + len(blocks)
         if end > len(self._ids):
             self._ids = np.concatenate([self.blocks, np.empty(max(end, 2 * self.count) - self.count, np.int32)])
+            self.at = self._ids.data
         self._ids[self.count : end] = blocks
         self.count = end
 
     def replace(self, blocks: list[int]) -> None:
         self._ids = np.array(blocks, np.int32)
+        self.at = self._ids.data
         self.count = len(blocks)
+        self.writable = 0
 
 
 class _Found(NamedTuple):
@@ -195,6 +203,8 @@ class KVCache:
     def cost(self, seq: int, length: int) -> int:
         """Device blocks that :meth:`grow` would take now: new ones, and one for a copy of a shared tail."""
         table = self.tables[seq]
+        if length <= table.writable:
+            return 0
         return self._fresh(table, length) + self._must_copy(table, length)
 
     def grow(self, seq: int, length: int) -> None:
@@ -205,6 +215,8 @@ class KVCache:
             OutOfBlocks: fewer blocks are available than :meth:`cost` says; nothing has changed.
         """
         table = self.tables[seq]
+        if length <= table.writable:
+            return
         assert not table.on_host, f"sequence {seq} is swapped out"
         fresh, copy = self._fresh(table, length), self._must_copy(table, length)
         if fresh + copy > self.device.available:
@@ -214,9 +226,11 @@ class KVCache:
             if copy:
                 self._copy_on_write(table, tail)
             else:
-                self.device.index.remove(int(table.blocks[tail]))  # what a host block holds too is about to change
+                self.device.index.remove(table.at[tail])  # what a host block holds too is about to change
         if fresh:
             table.extend(self.device.take(fresh, seq, table.owner, self._last(table)))
+        if length > table.held:
+            table.writable = table.count * self.block_size
 
     def commit(self, seq: int, tokens: list[int], computed: int) -> None:
         """``tokens[:computed]`` are in the cache now. Blocks that became full can be found by others from here on;
@@ -229,11 +243,9 @@ class KVCache:
         position = table.held
         table.held = computed
         while position < computed:
-            block, offset = int(table.blocks[position // size]), position % size
+            block, offset = table.at[position // size], position % size
             count = min(size - offset, computed - position)
-            first = block * size + offset
-            pool.tokens[first : first + count] = tokens[position : position + count]
-            pool.set_fill(block, offset + count)
+            pool.write(block, offset, tokens[position : position + count])
             position += count
         self._register(table, pool)
 
@@ -243,6 +255,7 @@ class KVCache:
         source = self.tables[parent]
         table = BlockTable(child, owner, source.root, source.digest, source.hashed, source.held, source.computed)
         table.on_host = source.on_host
+        source.writable = 0
         pool = self._pool_of(source)
         blocks = source.blocks[: self._blocks_for(source.held)].tolist()
         for block in blocks:
@@ -369,6 +382,8 @@ class KVCache:
         """Where the keys and values of positions ``start`` to ``stop`` go (int64), -1 for those already held: they
         may stand in a block that others read."""
         table, size = self.tables[seq], self.block_size
+        if stop - start == 1 and start >= table.held:
+            return np.array((table.at[start // size] * size + start % size,), np.int64)
         positions = np.arange(start, stop)
         slots = table.blocks[positions // size].astype(np.int64) * size + positions % size
         if start < table.held:
@@ -385,13 +400,12 @@ class KVCache:
         """All that is known of a block of ``tier``."""
         pool = self.device if tier == "device" else self.host
         entry = pool.index.entry(block)
-        fill = int(pool.fill[block])
         return BlockFacts(
             state=int(pool.state[block]),
             ref=int(pool.ref[block]),
-            fill=fill,
+            fill=int(pool.fill[block]),
             owners=[(seq, self.tables[seq].blocks.tolist().index(block)) for seq in pool.holders(block)],
-            token_ids=pool.contents(block)[:fill].tolist(),
+            token_ids=pool.contents(block).tolist(),
             digest=entry.key.hex() if entry is not None and isinstance(entry.key, bytes) else "",
             last_used=int(pool.last_used[block]),
         )
@@ -445,7 +459,7 @@ class KVCache:
         instead."""
         size = pool.block_size
         while table.digest is not None and (table.hashed + 1) * size <= table.held:
-            block = int(table.blocks[table.hashed])
+            block = table.at[table.hashed]
             tokens = pool.contents(block)
             entry = Entry(chain_digest(table.digest, tokens.tobytes()), table.digest, table.hashed)
             if pool.index.find(entry.key) is None:
@@ -458,7 +472,7 @@ class KVCache:
                 if same != block:
                     pool.share(same, table.seq, table.owner)
                     pool.release(block, table.seq)
-                    table.blocks[table.hashed] = same
+                    table.at[table.hashed] = same
             table.digest = _digest(entry)
             table.hashed += 1
 
@@ -480,8 +494,7 @@ class KVCache:
 
     def _transfer(self, kind: TransferKind, pool: BlockPool, block: int, to: BlockPool, there: int) -> None:
         self.journal.append(Transfer(kind, block, there))
-        to.contents(there)[:] = pool.contents(block)
-        to.set_fill(there, int(pool.fill[block]))
+        to.write(there, 0, pool.contents(block))
 
     def _bring_in(self, table: BlockTable, blocks: list[int], entries: list[Entry]) -> None:
         """Append copies of host ``blocks`` to a table on the device."""
@@ -492,12 +505,12 @@ class KVCache:
         table.extend(taken)
 
     def _copy_on_write(self, table: BlockTable, position: int) -> None:
-        block = int(table.blocks[position])
-        after = int(table.blocks[position - 1]) if position else -1
+        block = table.at[position]
+        after = table.at[position - 1] if position else -1
         (own,) = self.device.take(1, table.seq, table.owner, after)
         self._transfer(TransferKind.COPY, self.device, block, self.device, own)
         self.device.release(block, table.seq)
-        table.blocks[position] = own
+        table.at[position] = own
 
     def _counterpart(self, pool: BlockPool, block: int, other: BlockPool) -> int | None:
         """The block of the ``other`` tier with the same content."""
@@ -569,11 +582,11 @@ class KVCache:
     def _must_copy(self, table: BlockTable, length: int) -> bool:
         if length <= table.held or not table.held % self.block_size:
             return False
-        return bool(self.device.ref[table.blocks[table.held // self.block_size]] > 1)
+        return bool(self.device.ref[table.at[table.held // self.block_size]] > 1)
 
     @staticmethod
     def _last(table: BlockTable) -> int:
-        return int(table.blocks[-1]) if table.count else -1
+        return table.at[table.count - 1] if table.count else -1
 
 
 def _digest(entry: Entry) -> bytes:

@@ -12,6 +12,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from .blocks import BlockPool
 from .moves import Batch, Move, in_batches
 from .prefix import Entry, chain_digest
@@ -117,7 +119,7 @@ class TierPlan:
         index. ``renamed`` maps old chain hashes to new ones and is added to."""
         for table in tables:
             for position, before in self._boundaries[table.seq].items():
-                entry = pool.index.entry(int(table.blocks[position]))
+                entry = pool.index.entry(table.at[position])
                 if entry is not None and isinstance(entry.key, bytes):
                     renamed[before] = entry.key
         for run in self._cached:
@@ -214,9 +216,8 @@ class TierPlan:
     def _put(self, units: Units, old: BlockPool, new: BlockPool, seq: int, owner: int) -> None:
         block, unit = self.place[units], self.unit
         new.hold(block, seq, owner)
-        for i, source in enumerate(units):
-            new.contents(block)[i * unit : (i + 1) * unit] = old.tokens[source * unit : (source + 1) * unit]
-        new.set_fill(block, self.fill[units])
+        tokens = np.concatenate([old.tokens[source * unit : (source + 1) * unit] for source in units])
+        new.write(block, 0, tokens[: self.fill[units]])
         new.last_used[block] = max(old.last_used[source * unit // old.block_size] for source in units)
 
     def _find_again(self, run: _CachedRun, pool: BlockPool, renamed: dict[bytes, bytes]) -> None:
