@@ -207,6 +207,11 @@ class StepHistory(History):
             resumed=resumed,
         )
 
+    def including(self, request: int, start: int, stop: int) -> list[int]:
+        """Indices from ``start`` to ``stop`` of the records in which a request had a share."""
+        chosen = range(start, min(stop, len(self)))
+        return [index for index in chosen if request in self._details[index][0]["request"]]
+
     def clear(self) -> None:
         super().clear()
         self._details.clear()

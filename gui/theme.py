@@ -1,8 +1,7 @@
 """Colours and type: a light and a dark palette, the fixed hues of block states, and the map's lookup tables.
 
 State hues follow Okabe and Ito's colour-blind-safe set (https://jfly.uni-koeln.de/color/), tuned in lightness for each
-background so that what matters more stands out more. Colour tells a state and nothing else; a request's class is told
-by pattern.
+background so that what matters more stands out more. Hues tell states; a request's class is told by shade.
 """
 
 from __future__ import annotations
@@ -102,8 +101,8 @@ DARK = Palette(
     error="#ff8a80",
     warning="#f2b84b",
     good="#6fd3a3",
-    prefill="#46548f",
-    decode="#8fa4ff",
+    prefill="#5566b8",
+    decode="#a9b8ff",
     states={
         BlockState.FREE: "#2a313c",
         BlockState.RESERVED: "#3c5a75",
@@ -116,19 +115,8 @@ DARK = Palette(
     request_lightness=(140, 160),
 )
 
-#: A class is told by pattern, so that colour stays free for what it means elsewhere.
-CLASS_PATTERNS: dict[str, Qt.BrushStyle] = {
-    "interactive": Qt.BrushStyle.SolidPattern,
-    "normal": Qt.BrushStyle.BDiagPattern,
-    "batch": Qt.BrushStyle.Dense5Pattern,
-}
-
-#: Outline of a class on chips and rows: pen styles.
-CLASS_OUTLINES: dict[str, Qt.PenStyle] = {
-    "interactive": Qt.PenStyle.SolidLine,
-    "normal": Qt.PenStyle.DashLine,
-    "batch": Qt.PenStyle.DotLine,
-}
+#: A class is told by shade, so that hues stay free for what they mean: the share of the background mixed in.
+CLASS_SHADES: dict[str, float] = {"interactive": 0.0, "normal": 0.3, "batch": 0.55}
 
 
 def mix(first: str, second: str, share: float) -> str:

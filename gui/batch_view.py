@@ -1,0 +1,148 @@
+"""The batch timeline: each step a column of prefill and decode tokens, with the budget, preemptions and swaps."""
+
+from __future__ import annotations
+
+from PySide6.QtCore import QEvent, QPointF, QRectF, Qt, Signal
+from PySide6.QtGui import (
+    QColor,
+    QPainter,
+    QPaintEvent,
+    QShowEvent,
+)
+from PySide6.QtWidgets import QHBoxLayout, QLabel, QPushButton, QVBoxLayout, QWidget
+
+from . import quantities, theme, words
+from .card import QuietLabel
+from .link import EngineLink
+from .selection import Selection
+from .state import CLASSES
+from .timeline import Timeline, kind_colour, marks_of
+
+
+class BatchView(QWidget):
+    """The timeline with its header. Follows the newest step while live; dragging or scrolling goes back in time."""
+
+    stepSelected = Signal(object)  # StepRecord
+
+    def __init__(self, link: EngineLink, selection: Selection, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self._link = link
+        self._title = QLabel()
+        self._title.setProperty("role", "title")
+        self._now = QuietLabel()
+        self._key = _Key()
+        self._live = QPushButton()
+        self._live.setCheckable(True)
+        self._live.setChecked(True)
+        self._live.setProperty("role", "chip")
+        self.timeline = Timeline(link, selection)
+        self._lay_out()
+        link.stepsChanged.connect(self.refresh)
+        link.connectionChanged.connect(self.refresh)
+        selection.changed.connect(self.timeline.update)
+        theme.current().changed.connect(self._restyle)
+        self._live.toggled.connect(self.timeline.set_live)
+        self.timeline.liveChanged.connect(self._live.setChecked)
+        self.timeline.stepSelected.connect(self.stepSelected)
+        self._retranslate()
+
+    def _lay_out(self) -> None:
+        head = QHBoxLayout()
+        head.setSpacing(2 * theme.GRID)
+        head.addWidget(self._title)
+        head.addWidget(self._now, 1)
+        head.addWidget(self._key)
+        head.addWidget(self._live)
+        layout = QVBoxLayout(self)
+        layout.setContentsMargins(2 * theme.GRID, theme.GRID, 2 * theme.GRID, theme.GRID)
+        layout.setSpacing(theme.GRID // 2)
+        layout.addLayout(head)
+        layout.addWidget(self.timeline, 1)
+
+    def refresh(self) -> None:
+        if self.isVisible():
+            self._write_now()
+            self.timeline.refresh()
+
+    def _write_now(self) -> None:
+        steps = self._link.view.steps
+        if not len(steps):
+            self._now.setText("")
+            return
+        last = {
+            name: float(steps.column(name)[-1]) for name in ("prefill_tokens", "decode_tokens", "budget", "running")
+        }
+        self._now.setText(
+            self.tr("%1 of %2 tokens · %3 prefill, %4 decode · %5 running")
+            .replace("%1", quantities.count(last["prefill_tokens"] + last["decode_tokens"]))
+            .replace("%2", quantities.count(last["budget"]))
+            .replace("%3", quantities.count(last["prefill_tokens"]))
+            .replace("%4", quantities.count(last["decode_tokens"]))
+            .replace("%5", quantities.count(last["running"]))
+        )
+
+    def _restyle(self) -> None:
+        self._key.update()
+        self.timeline.update()
+
+    def showEvent(self, event: QShowEvent) -> None:
+        super().showEvent(event)
+        self.refresh()
+
+    def changeEvent(self, event: QEvent) -> None:
+        super().changeEvent(event)
+        if event.type() == QEvent.Type.LanguageChange:
+            self._retranslate()
+            self.refresh()
+
+    def _retranslate(self) -> None:
+        self._title.setText(self.tr("Batch"))
+        self._live.setText(self.tr("Live"))
+        self._live.setToolTip(self.tr("Follow the newest step"))
+        self.timeline.setAccessibleName(self.tr("Batch timeline, a column a step"))
+        self._key.retranslate()
+
+
+class _Key(QWidget):
+    """What the colours and marks of the timeline mean."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._texts: list[str] = []
+        self.setFixedHeight(2 * theme.GRID)
+
+    def retranslate(self) -> None:
+        self._texts = [
+            self.tr("decode"),
+            self.tr("prefill"),
+            self.tr("resumed"),
+            self.tr("swapped out"),
+            self.tr("preempted"),
+        ]
+        shades = " · ".join(words.class_name(name) for name in CLASSES)
+        self.setToolTip(self.tr("Darkest to palest: %1").replace("%1", shades))
+        self.setFixedWidth(sum(self._widths()))
+        self.update()
+
+    def _widths(self) -> list[int]:
+        return [self.fontMetrics().horizontalAdvance(text) + 4 * theme.GRID for text in self._texts]
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        painter, palette = QPainter(self), theme.current().palette
+        painter.setRenderHint(QPainter.RenderHint.Antialiasing)
+        left, middle = 0.0, self.height() / 2
+        marks = marks_of(palette)
+        for index, (text, width) in enumerate(zip(self._texts, self._widths(), strict=True)):
+            painter.setPen(Qt.PenStyle.NoPen)
+            if index < 2:
+                for n, name in enumerate(CLASSES):
+                    painter.setBrush(QColor(kind_colour(palette, ("decode", "prefill")[index], name)))
+                    painter.drawRect(QRectF(left + 5 * n, middle - 5, 4, 10))
+            else:
+                _, draw, colour = marks[index - 2]
+                painter.setBrush(QColor(colour))
+                draw(painter, QPointF(left + 9, middle))
+            painter.setPen(QColor(palette.muted))
+            place = QRectF(left + 20, 0, width, self.height())
+            painter.drawText(place, Qt.AlignmentFlag.AlignVCenter, text)
+            left += width

@@ -1,0 +1,65 @@
+"""What floats beside the pointer, and one line of text that gives way: small parts that several views share."""
+
+from __future__ import annotations
+
+from PySide6.QtCore import QPoint, QRect, QRectF, Qt
+from PySide6.QtGui import QColor, QPainter, QPaintEvent
+from PySide6.QtWidgets import QFrame, QLabel, QSizePolicy, QVBoxLayout, QWidget
+
+from . import theme
+
+
+class Card(QFrame):
+    """A raised surface with a hairline, transparent for the mouse: it must not steal the hover that it explains."""
+
+    def __init__(self, parent: QWidget) -> None:
+        super().__init__(parent)
+        self._room = parent
+        self.setAttribute(Qt.WidgetAttribute.WA_TransparentForMouseEvents)
+        self.column = QVBoxLayout(self)
+        self.column.setContentsMargins(12, theme.GRID, 12, theme.GRID)
+        self.column.setSpacing(theme.GRID // 2)
+        self.hide()
+
+    def show_beside(self, place: QRect) -> None:
+        """Show it at the lower right of ``place`` (in the parent), or where there is room."""
+        self.adjustSize()
+        room, size, gap = self._room.size(), self.size(), theme.GRID
+        x, y = place.right() + gap, place.bottom() + gap
+        if x + size.width() > room.width():
+            x = place.left() - gap - size.width()
+        if y + size.height() > room.height():
+            y = place.top() - gap - size.height()
+        self.move(QPoint(max(0, min(x, room.width() - size.width())), max(0, min(y, room.height() - size.height()))))
+        self.show()
+        self.raise_()
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        paint_raised(self)
+
+
+def paint_raised(widget: QWidget) -> None:
+    """The surface of whatever floats over a view."""
+    palette = theme.current().palette
+    painter = QPainter(widget)
+    painter.setRenderHint(QPainter.RenderHint.Antialiasing)
+    painter.setBrush(QColor(palette.raised))
+    painter.setPen(QColor(palette.line))
+    painter.drawRoundedRect(QRectF(widget.rect()).adjusted(0.5, 0.5, -0.5, -0.5), 6, 6)
+
+
+class QuietLabel(QLabel):
+    """One line of secondary text that is cut with an ellipsis where room is short, instead of widening the window."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.setProperty("role", "muted")
+        self.setFont(theme.number_font(self.font()))
+        self.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Fixed)
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        painter = QPainter(self)
+        shown = self.fontMetrics().elidedText(self.text(), Qt.TextElideMode.ElideRight, self.width())
+        self.setToolTip(self.text() if shown != self.text() else "")
+        painter.setPen(QColor(theme.current().palette.muted))
+        painter.drawText(self.rect(), self.alignment() | Qt.AlignmentFlag.AlignVCenter, shown)

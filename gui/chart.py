@@ -1,0 +1,202 @@
+"""A small chart over time: title, present values, curves or a stack, calm axes with units."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyqtgraph as pg
+from PySide6.QtCore import QEvent, Qt
+from PySide6.QtGui import QColor, QPainter, QPaintEvent
+from PySide6.QtWidgets import QLabel, QVBoxLayout, QWidget
+
+from . import quantities, theme
+from .calm_scale import CalmScale
+
+POINTS = 1_500  # a curve of more is thinned out, keeping its peaks
+GAP_S = 5.0  # a longer silence interrupts the curve
+
+
+@dataclass(frozen=True)
+class Series:
+    name: str
+    colour: str
+    width: float
+
+
+class Chart(QWidget):
+    """Values over the last ``span`` seconds. ``unit`` is ``s`` (shown as ms or s) or ``tokens/s``."""
+
+    def __init__(self, *, unit: str, stacked: bool = False) -> None:
+        super().__init__()
+        self._unit = unit
+        self._stacked = stacked
+        self._series: Sequence[Series] = ()
+        self._scale = CalmScale(0.001 if unit == "s" else 1.0, patience=10)
+        self._title = QLabel()
+        self._values = _Values()
+        self._plot = pg.PlotWidget(background=None)
+        self._bottom, self._left = _AgoAxis(), _ValueAxis(unit)
+        self._plot.setAxisItems({"bottom": self._bottom, "left": self._left})
+        self._plot.setMouseEnabled(x=False, y=False)
+        self._plot.hideButtons()
+        self._plot.setMenuEnabled(False)
+        self._plot.showGrid(x=False, y=True, alpha=0.15)
+        self._plot.setFocusPolicy(Qt.FocusPolicy.NoFocus)
+        self._curves: list[pg.PlotDataItem] = []
+        layout = QVBoxLayout(self)
+        layout.setContentsMargins(0, 0, 0, 0)
+        layout.setSpacing(theme.GRID // 2)
+        for part in (self._title, self._values, self._plot):
+            layout.addWidget(part)
+        self.setMinimumSize(24 * theme.GRID, 12 * theme.GRID)
+
+    def set_title(self, title: str, meaning: str) -> None:
+        self._title.setText(title)
+        self._title.setToolTip(meaning)
+        self._plot.setAccessibleName(title)
+
+    def set_series(self, series: Sequence[Series]) -> None:
+        """The curves' names and colours, in the order of :meth:`draw`'s columns; a stack's lowest first."""
+        palette = theme.current().palette
+        self._series = series
+        for curve in self._curves:
+            self._plot.removeItem(curve)
+        self._curves = [self._curve(one) for one in series]
+        for layer, curve in enumerate(self._curves):
+            curve.setZValue(len(series) - layer)
+            self._plot.addItem(curve)
+        for axis in (self._bottom, self._left):
+            axis.setPen(palette.window if axis is self._left else palette.line)
+            axis.setTextPen(palette.muted)
+
+    def _curve(self, series: Series) -> pg.PlotDataItem:
+        if self._stacked:
+            return pg.PlotDataItem(pen=None, brush=QColor(series.colour), fillLevel=0.0, connect="finite")
+        return pg.PlotDataItem(pen=pg.mkPen(series.colour, width=series.width), connect="finite")
+
+    def draw(self, span: int, ago: np.ndarray, columns: Sequence[np.ndarray]) -> None:
+        """``ago`` is negative seconds, ascending; each column is as long."""
+        first = int(np.searchsorted(ago, -span))
+        ago, columns = ago[first:], [column[first:] for column in columns]
+        self._values.show_values(
+            self._series, [self._text(float(column[-1])) if len(column) else "–" for column in columns]
+        )
+        drawn = np.cumsum(columns, axis=0) if self._stacked else np.asarray(columns)
+        finite = drawn[np.isfinite(drawn)]
+        top = self._scale.update(float(finite.max()) if len(finite) else 0.0)
+        for curve, column in zip(self._curves, drawn, strict=True):
+            curve.setData(*_broken(*_thinned(ago, column)))
+        self._bottom.span, self._left.top = span, top
+        # A little beyond the outermost ticks, whose labels would be cut otherwise.
+        self._plot.setXRange(-1.05 * span, 0.05 * span, padding=0)
+        self._plot.setYRange(-0.1 * top, 1.12 * top, padding=0)
+
+    def _text(self, value: float) -> str:
+        return format_value(value, self._unit)
+
+
+def format_value(value: float, unit: str) -> str:
+    if not np.isfinite(value):
+        return "–"
+    if unit == "s":
+        return quantities.duration(float(value))
+    return f"{quantities.number(float(value))}{quantities.NBSP}{unit}"
+
+
+def _thinned(ago: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """At most about ``POINTS`` points: of each group the largest, for peaks are what a viewer looks for."""
+    size = -(-len(ago) // POINTS)
+    if size <= 1:
+        return ago, values
+    whole = len(ago) // size * size
+    groups = np.where(np.isfinite(values[:whole]), values[:whole], -np.inf).reshape(-1, size)
+    peaks = groups.max(axis=1)
+    return ago[:whole].reshape(-1, size)[:, -1], np.where(np.isfinite(peaks), peaks, np.nan)
+
+
+def _broken(ago: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """NaN where nothing was heard for long, so that a curve does not bridge it."""
+    gaps = np.flatnonzero(np.diff(ago) > max(GAP_S, 3 * float(np.median(np.diff(ago))) if len(ago) > 1 else 0.0)) + 1
+    return np.insert(ago, gaps, ago[gaps]), np.insert(values.astype(float), gaps, np.nan)
+
+
+class _AgoAxis(pg.AxisItem):
+    """Time before now: ``−60 s``, ``−10 min``, ``now``."""
+
+    def __init__(self) -> None:
+        super().__init__("bottom")
+        self.span = 120
+        self.setStyle(tickLength=4, hideOverlappingLabels=False)
+
+    def tickValues(self, low: float, high: float, size: float) -> list[tuple[float, list[float]]]:
+        step = self.span / 4
+        return [(step, [-self.span + step * n for n in range(5)])]
+
+    def tickStrings(self, values: list[float], scale: float, spacing: float) -> list[str]:
+        return [self._text(-value) for value in values]
+
+    def _text(self, ago: float) -> str:
+        nbsp = quantities.NBSP
+        if ago < 0.5:
+            return self.tr("now")
+        if ago >= 3600:
+            return f"−{quantities.number(float(ago) / 3600)}{nbsp}h"
+        return f"−{quantities.number(float(ago) / 60)}{nbsp}min" if ago > 120 else f"−{quantities.count(ago)}{nbsp}s"
+
+
+class _ValueAxis(pg.AxisItem):
+    """Three ticks with units, in a gutter of fixed width, so that charts line up and do not shift."""
+
+    def __init__(self, unit: str) -> None:
+        super().__init__("left")
+        self._unit = unit
+        self.top = 1.0
+        self.setWidth(9 * theme.GRID)
+        self.setStyle(tickLength=0, hideOverlappingLabels=False)
+
+    def tickValues(self, low: float, high: float, size: float) -> list[tuple[float, list[float]]]:
+        return [(self.top / 2, [0.0, self.top / 2, self.top])]
+
+    def tickStrings(self, values: list[float], scale: float, spacing: float) -> list[str]:
+        return ["0" if not value else format_value(value, self._unit) for value in values]
+
+
+class _Values(QWidget):
+    """Present values beside their colours. Where room is short the names give way, and are told by the tooltip."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._shown: list[tuple[Series, str]] = []
+        self._places: list[int] = []  # widths; they grow only, so that nothing jumps
+        self.setFont(theme.number_font(self.font()))
+        self.setFixedHeight(2 * theme.GRID)
+
+    def show_values(self, series: Sequence[Series], values: Sequence[str]) -> None:
+        self._shown = list(zip(series, values, strict=True))
+        measure = self.fontMetrics().horizontalAdvance
+        wanted = [measure(f"{one.name} {value}") + 3 * theme.GRID for one, value in self._shown]
+        kept = self._places if len(self._places) == len(wanted) else wanted
+        self._places = [max(pair) for pair in zip(kept, wanted, strict=True)]
+        self.setToolTip("\n".join(f"{one.name} {value}" for one, value in self._shown))
+        self.update()
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        painter, palette = QPainter(self), theme.current().palette
+        named = sum(self._places) - theme.GRID <= self.width()
+        left, measure = 0, self.fontMetrics().horizontalAdvance
+        for (series, value), place in zip(self._shown, self._places, strict=True):
+            name = f"{series.name} " if named else ""
+            painter.fillRect(left, self.height() // 2 - 4, 8, 8, QColor(series.colour))
+            x = left + 12
+            for text, colour in ((name, palette.muted), (value, palette.ink)):
+                painter.setPen(QColor(colour))
+                painter.drawText(x, 0, place, self.height(), Qt.AlignmentFlag.AlignVCenter, text)
+                x += measure(text)
+            left += place if named else place - measure(f"{series.name} ") - theme.GRID
+
+    def changeEvent(self, event: QEvent) -> None:
+        super().changeEvent(event)
+        if event.type() == QEvent.Type.LanguageChange:
+            self._places = []

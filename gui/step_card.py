@@ -1,0 +1,65 @@
+"""The card of a step: who was in it."""
+
+from __future__ import annotations
+
+import time
+
+from PySide6.QtWidgets import QLabel, QWidget
+
+from ..ipc.telemetry import StepRecord
+from . import quantities, theme, words
+from .card import Card
+from .link import EngineLink
+
+NAMED = 8  # requests that the card lists by name
+
+
+class StepCard(Card):
+    """Who was in a step, how long it took, and who had to wait or give way."""
+
+    def __init__(self, parent: QWidget) -> None:
+        super().__init__(parent)
+        self._head = QLabel()
+        self._body = QLabel()
+        self._body.setProperty("role", "muted")
+        self._body.setFont(theme.number_font(self._body.font()))
+        self.column.addWidget(self._head)
+        self.column.addWidget(self._body)
+
+    def write(self, record: StepRecord, link: EngineLink) -> None:
+        clock = time.strftime("%H:%M:%S", time.localtime(record.time))
+        name = self.tr("Step %1").replace("%1", quantities.count(record.step))
+        whole = record.schedule_ms + record.forward_ms + record.sample_ms + record.other_ms
+        self._head.setText(f"<b>{name}</b> · {clock} · {quantities.duration(whole / 1000)}")
+        lines = [
+            self.tr("%1 prefill + %2 decode of %3 tokens")
+            .replace("%1", quantities.count(record.prefill_tokens))
+            .replace("%2", quantities.count(record.decode_tokens))
+            .replace("%3", quantities.count(record.budget)),
+            self.tr("%1 running · %2 waiting · %3 swapped out")
+            .replace("%1", quantities.count(record.running))
+            .replace("%2", quantities.count(record.waiting))
+            .replace("%3", quantities.count(record.swapped)),
+        ]
+        self._body.setText("\n".join(lines + self._shares(record, link) + self._gave_way(record)))
+
+    def _shares(self, record: StepRecord, link: EngineLink) -> list[str]:
+        """The largest shares of the step, one a line."""
+        entries = sorted(record.entries, key=lambda e: (-e.tokens, e.request))
+        lines = []
+        for entry in entries[:NAMED]:
+            kind = self.tr("prefill") if entry.prefill else self.tr("decode")
+            line = f"#{entry.request} · {kind} {quantities.count(entry.tokens)}"
+            row = link.view.requests.get(entry.request)
+            lines.append(f"{line} · {words.priority(row.priority)}" if row is not None else line)
+        if len(entries) > NAMED:
+            lines.append(self.tr("and %1 more").replace("%1", quantities.count(len(entries) - NAMED)))
+        return lines
+
+    def _gave_way(self, record: StepRecord) -> list[str]:
+        named = (
+            (self.tr("preempted: %1"), record.preempted),
+            (self.tr("swapped out: %1"), record.swapped_out),
+            (self.tr("resumed: %1"), record.resumed),
+        )
+        return [text.replace("%1", " ".join(f"#{n}" for n in numbers[:NAMED])) for text, numbers in named if numbers]

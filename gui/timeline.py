@@ -1,0 +1,340 @@
+"""The columns of the batch timeline: drawing, hover, scrubbing."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+from PySide6.QtCore import QEvent, QPointF, QRect, QRectF, QSize, Qt, Signal
+from PySide6.QtGui import QColor, QKeyEvent, QMouseEvent, QPainter, QPaintEvent, QPen, QPolygonF, QWheelEvent
+from PySide6.QtWidgets import QSizePolicy, QWidget
+
+from ..ipc.telemetry import StepRecord
+from ..ipc.vocabulary import BlockState
+from . import quantities, theme
+from .calm_scale import CalmScale
+from .link import EngineLink
+from .selection import Selection
+from .state import CLASSES, StepHistory
+from .step_card import StepCard
+
+Mark = Callable[[QPainter, QPointF], None]
+
+COLUMN_WIDTHS = (2, 3, 4, 6, 8, 12, 16, 24)
+GUTTER = 6 * theme.GRID  # left of the columns, for the scale
+MARKS = 12  # above them, for preemptions and swaps
+FOOT = 18  # below them, for step numbers
+_STACK = tuple((kind, name) for kind in ("decode", "prefill") for name in CLASSES)
+
+
+def kind_colour(palette: theme.Palette, kind: str, class_name: str) -> str:
+    """The colour of prefill or decode tokens of a class."""
+    hue = palette.decode if kind == "decode" else palette.prefill
+    return theme.mix(hue, palette.window, theme.CLASS_SHADES[class_name])
+
+
+class Timeline(QWidget):
+    """The columns. ``end`` is the step (counted from the first ever seen) after the last visible one."""
+
+    stepSelected = Signal(object)  # StepRecord
+    liveChanged = Signal(bool)
+
+    def __init__(self, link: EngineLink, selection: Selection) -> None:
+        super().__init__()
+        self._link = link
+        self._selection = selection
+        self._scale = CalmScale(8)
+        self._column = 6
+        self._live = True
+        self._end = 0
+        self._hovered: int | None = None  # steps by absolute number
+        self._chosen: int | None = None
+        self._pressed: QPointF | None = None
+        self._pressed_end = 0
+        self._dragged = False
+        self._card = StepCard(self)
+        self.setFont(theme.number_font(self.font()))
+        self.setMouseTracking(True)
+        self.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
+        self.setMinimumHeight(11 * theme.GRID)
+        self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Expanding)
+
+    def sizeHint(self) -> QSize:
+        return QSize(80 * theme.GRID, 16 * theme.GRID)
+
+    # --- what is visible ------------------------------------------------------------------------------------------
+
+    def refresh(self) -> None:
+        if self._live:
+            self._end = self._steps.total
+        self._clamp()
+        if self._hovered is not None:
+            self._write_card()
+        self.update()
+
+    def set_live(self, live: bool) -> None:
+        if live != self._live:
+            self._live = live
+            self.liveChanged.emit(live)
+            self.refresh()
+
+    @property
+    def visible_steps(self) -> tuple[int, int]:
+        """First and last (exclusive) visible step, counted from the first ever seen."""
+        steps = self._steps
+        first = max(self._end - self._capacity, steps.total - len(steps))
+        return first, max(first, self._end)
+
+    @property
+    def _steps(self) -> StepHistory:
+        return self._link.view.steps
+
+    @property
+    def _capacity(self) -> int:
+        return max(1, (self.width() - GUTTER) // self._column)
+
+    @property
+    def _plot(self) -> QRect:
+        return QRect(GUTTER, MARKS, self.width() - GUTTER, max(1, self.height() - MARKS - FOOT))
+
+    def _clamp(self) -> None:
+        steps = self._steps
+        oldest = steps.total - len(steps)
+        self._end = max(min(self._end, steps.total), min(steps.total, oldest + self._capacity))
+
+    def _scroll_to(self, end: int) -> None:
+        self._end = end
+        self._clamp()
+        self.set_live(self._end == self._steps.total)
+        self.refresh()
+
+    def _left(self, step: int) -> float:
+        """The left edge of a step's column: the newest visible one touches the right edge."""
+        return self.width() - (self._end - step) * self._column
+
+    def _step_at(self, x: float) -> int | None:
+        step = self._end - math.ceil((self.width() - x) / self._column)
+        first, end = self.visible_steps
+        return step if x >= GUTTER and first <= step < end else None
+
+    # --- painting -------------------------------------------------------------------------------------------------
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        painter, palette = QPainter(self), theme.current().palette
+        first, end = self.visible_steps
+        if first == end:
+            painter.setPen(QColor(palette.muted))
+            text = self.tr("Each step of the engine appears here as a column, once a request runs.")
+            painter.drawText(self.rect(), Qt.AlignmentFlag.AlignCenter | Qt.TextFlag.TextWordWrap, text)
+            return
+        offset = self._steps.total - len(self._steps)
+        part = slice(first - offset, end - offset)
+        total = self._steps.column("prefill_tokens")[part] + self._steps.column("decode_tokens")[part]
+        top = self._scale.update(float(total.max()))
+        self._paint_axis(painter, palette, top)
+        self._paint_columns(painter, palette, part, first, top)
+        self._paint_budget(painter, palette, float(self._steps.column("budget")[part][-1]), top)
+        self._paint_marks(painter, palette, part, first)
+        self._paint_feet(painter, palette, part, first)
+        for step, colour in ((self._hovered, palette.muted), (self._chosen, palette.ink)):
+            if step is not None and first <= step < end:
+                painter.setPen(QPen(QColor(colour), 1))
+                painter.setBrush(Qt.BrushStyle.NoBrush)
+                plot = self._plot
+                painter.drawRect(QRectF(self._left(step) - 0.5, plot.top() - 0.5, self._column, plot.height()))
+
+    def _paint_axis(self, painter: QPainter, palette: theme.Palette, top: float) -> None:
+        plot = self._plot
+        divisions = 2 if plot.height() >= 48 else 1
+        for part in range(divisions + 1):
+            y = plot.bottom() + 1 - round(plot.height() * part / divisions)
+            painter.setPen(QColor(palette.line))
+            painter.drawLine(GUTTER, y, self.width(), y)
+            painter.setPen(QColor(palette.muted))
+            place = QRect(0, y - 8, GUTTER - theme.GRID, 16)
+            value = quantities.number(top * part / divisions) if part else "0"
+            painter.drawText(place, Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter, value)
+
+    def _paint_columns(self, painter: QPainter, palette: theme.Palette, part: slice, first: int, top: float) -> None:
+        plot = self._plot
+        gap = 0 if self._column < 3 else 1
+        base = np.full(part.stop - part.start, float(plot.bottom() + 1))
+        lefts = [self._left(first + i) for i in range(len(base))]
+        painter.setPen(Qt.PenStyle.NoPen)
+        for kind, name in _STACK:
+            heights = self._steps.column(f"{kind}_{name}")[part] * (plot.height() / top)
+            shown = np.flatnonzero(heights).tolist()
+            tops, sizes = (base - heights).tolist(), heights.tolist()
+            painter.setBrush(QColor(kind_colour(palette, kind, name)))
+            painter.drawRects([QRectF(lefts[i], tops[i], self._column - gap, sizes[i]) for i in shown])
+            base -= heights
+
+    def _paint_budget(self, painter: QPainter, palette: theme.Palette, budget: float, top: float) -> None:
+        """A dashed line, or where it lies above the scale a word about where it is."""
+        plot = self._plot
+        text = self.tr("budget %1").replace("%1", quantities.count(budget))
+        above = budget > top
+        y = plot.top() if above else plot.bottom() + 1 - round(plot.height() * budget / top)
+        if not above:
+            painter.setPen(QPen(QColor(palette.warning), 1, Qt.PenStyle.DashLine))
+            painter.drawLine(GUTTER, y, self.width(), y)
+        painter.setPen(QColor(palette.warning))
+        room = painter.fontMetrics().horizontalAdvance(text + "↑ ") + theme.GRID
+        place = QRect(GUTTER + theme.GRID, y + 2, room, 16)
+        painter.fillRect(place.adjusted(-2, 0, 2, 0), QColor(palette.window))
+        painter.drawText(
+            place, Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignVCenter, text + (" ↑" if above else "")
+        )
+
+    def _paint_marks(self, painter: QPainter, palette: theme.Palette, part: slice, first: int) -> None:
+        painter.setRenderHint(QPainter.RenderHint.Antialiasing, True)
+        painter.setPen(Qt.PenStyle.NoPen)
+        for name, draw, colour in marks_of(palette):
+            painter.setBrush(QColor(colour))
+            for index in np.flatnonzero(self._steps.column(name)[part]).tolist():
+                draw(painter, QPointF(self._left(first + index) + (self._column - 1) / 2, MARKS / 2))
+        painter.setRenderHint(QPainter.RenderHint.Antialiasing, False)
+
+    def _paint_feet(self, painter: QPainter, palette: theme.Palette, part: slice, first: int) -> None:
+        """Step numbers, and a bar under the steps in which the selected request had a share."""
+        plot = self._plot
+        numbers = self._steps.column("step")[part]
+        every = max(1, _round_up(100 / self._column))
+        painter.setPen(QColor(palette.muted))
+        for index in np.flatnonzero(numbers % every == 0).tolist():
+            x = round(self._left(first + index))
+            place = QRect(x - 50 + self._column // 2, plot.bottom() + 4, 100, FOOT - 4)
+            if place.left() >= GUTTER - 24 and place.right() <= self.width() + 24:
+                painter.drawText(place, Qt.AlignmentFlag.AlignCenter, quantities.count(numbers[index]))
+        if self._selection.request is not None:
+            for index in self._steps.including(self._selection.request, part.start, part.stop):
+                left = self._left(first + index - part.start)
+                painter.fillRect(QRectF(left, plot.bottom() + 2, self._column, 3), QColor(palette.ink))
+
+    # --- events ---------------------------------------------------------------------------------------------------
+
+    def mousePressEvent(self, event: QMouseEvent) -> None:
+        if event.button() == Qt.MouseButton.LeftButton:
+            self._pressed, self._pressed_end, self._dragged = event.position(), self._end, False
+
+    def mouseMoveEvent(self, event: QMouseEvent) -> None:
+        if self._pressed is not None:
+            moved = event.position().x() - self._pressed.x()
+            self._dragged = self._dragged or abs(moved) > 4
+            if self._dragged:
+                self._scroll_to(self._pressed_end - round(moved / self._column))
+        self._hover(self._step_at(event.position().x()))
+
+    def mouseReleaseEvent(self, event: QMouseEvent) -> None:
+        if self._pressed is not None and not self._dragged:
+            self._choose(self._step_at(event.position().x()))
+        self._pressed = None
+
+    def leaveEvent(self, event: QEvent) -> None:
+        self._hover(None)
+
+    def wheelEvent(self, event: QWheelEvent) -> None:
+        """The wheel goes back and forth in time; with Ctrl it widens and narrows the columns."""
+        turns = (event.angleDelta().y() or event.angleDelta().x()) / 120
+        if event.modifiers() & Qt.KeyboardModifier.ControlModifier:
+            self._zoom(1 if turns > 0 else -1)
+        else:
+            self._scroll_to(self._end - round(turns * max(1, self._capacity // 8)))
+        event.accept()
+
+    def keyPressEvent(self, event: QKeyEvent) -> None:
+        page = max(1, self._capacity * 3 // 4)
+        moves = {
+            Qt.Key.Key_PageUp: -page,
+            Qt.Key.Key_PageDown: page,
+            Qt.Key.Key_Home: -self._steps.total,
+            Qt.Key.Key_End: self._steps.total,
+        }
+        key = Qt.Key(event.key())
+        if key in moves:
+            self._scroll_to(self._end + moves[key])
+        elif key in (Qt.Key.Key_Left, Qt.Key.Key_Right) and len(self._steps):
+            self._walk(-1 if key == Qt.Key.Key_Left else 1)
+        elif key in (Qt.Key.Key_Plus, Qt.Key.Key_Equal, Qt.Key.Key_Minus):
+            self._zoom(-1 if key == Qt.Key.Key_Minus else 1)
+        else:
+            event.ignore()
+
+    def _walk(self, by: int) -> None:
+        """Choose the step before or after the chosen one, and keep it in view."""
+        first, end = self.visible_steps
+        step = end - 1 if self._chosen is None else self._chosen + by
+        oldest = self._steps.total - len(self._steps)
+        if oldest <= step < self._steps.total:
+            if not first <= step < end:
+                self._scroll_to(self._end + by)
+            self.set_live(False)
+            self._choose(step)
+
+    def _zoom(self, by: int) -> None:
+        index = COLUMN_WIDTHS.index(self._column) + by
+        self._column = COLUMN_WIDTHS[max(0, min(index, len(COLUMN_WIDTHS) - 1))]
+        self.refresh()
+
+    def _choose(self, step: int | None) -> None:
+        self._chosen = step
+        record = self._record(step)
+        if record is not None:
+            self.stepSelected.emit(record)
+        self.update()
+
+    def _hover(self, step: int | None) -> None:
+        if step == self._hovered:
+            return
+        self._hovered = step
+        if step is None:
+            self._card.hide()
+        else:
+            self._write_card()
+        self.update()
+
+    def _record(self, step: int | None) -> StepRecord | None:
+        index = -1 if step is None else step - (self._steps.total - len(self._steps))
+        return self._steps.record(index) if 0 <= index < len(self._steps) else None
+
+    def _write_card(self) -> None:
+        record = self._record(self._hovered)
+        if record is None or self._hovered is None:
+            self._card.hide()
+            return
+        self._card.write(record, self._link)
+        plot = self._plot
+        self._card.show_beside(QRect(round(self._left(self._hovered)), plot.top(), self._column, 1))
+
+
+def _round_up(value: float) -> int:
+    """The next of 1, 2, 5, 10, 20, 50 …"""
+    power = 10 ** math.floor(math.log10(max(value, 1)))
+    return int(next(step * power for step in (1, 2, 5, 10) if step * power >= value))
+
+
+def _triangle(painter: QPainter, at: QPointF, *, up: bool) -> None:
+    tip = -4 if up else 4
+    painter.drawPolygon(QPolygonF([at + QPointF(-4, -tip), at + QPointF(4, -tip), at + QPointF(0, tip)]))
+
+
+def draw_preempted(painter: QPainter, at: QPointF) -> None:
+    _triangle(painter, at, up=False)
+
+
+def draw_resumed(painter: QPainter, at: QPointF) -> None:
+    _triangle(painter, at, up=True)
+
+
+def draw_swapped(painter: QPainter, at: QPointF) -> None:
+    painter.drawPolygon(QPolygonF([at + QPointF(*corner) for corner in ((0, -5), (5, 0), (0, 5), (-5, 0))]))
+
+
+def marks_of(palette: theme.Palette) -> tuple[tuple[str, Mark, str], ...]:
+    """Column of the history, drawing and colour of each mark above the columns."""
+    return (
+        ("resumed_count", draw_resumed, palette.good),
+        ("swapped_out_count", draw_swapped, palette.states[BlockState.SWAPPED]),
+        ("preempted_count", draw_preempted, palette.error),
+    )
