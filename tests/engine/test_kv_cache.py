@@ -1,0 +1,434 @@
+"""The cache's promises one by one, and the cases that are known to have hurt others."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+from pagedeck.engine import audit, kv_cache, repage
+from pagedeck.engine.kv_cache import KVCache, OutOfBlocks, Transfer, TransferKind
+from pagedeck.engine.prefix import chain_digest
+from pagedeck.engine.request import Request, Sequence, StepPlan, Work
+from pagedeck.ipc.vocabulary import BlockState, SamplingParams
+
+from .token_memory import TokenMemory, generate
+
+SIZE = 4
+
+
+class Run:
+    """A cache, its memory, and sequences that run on them."""
+
+    def __init__(self, num_blocks: int, host: int = 0, **options: bool) -> None:
+        self.cache = KVCache(num_blocks, SIZE, host, **options)
+        self.memory = TokenMemory(num_blocks * SIZE, host * SIZE)
+        self.live: dict[int, Sequence] = {}
+
+    def open(self, seq: int, tokens: list[int], salt: str = "") -> int:
+        self.live[seq] = Sequence(seq, Request(seq, str(seq), list(tokens), SamplingParams(), 0), 0, list(tokens))
+        return self.cache.open(seq, tokens, salt=salt, owner=seq)
+
+    def fork(self, parent: int, child: int, index: int = 0) -> None:
+        request = self.live[parent].request
+        self.live[child] = Sequence(child, request, index, list(self.live[parent].tokens))
+        self.cache.fork(parent, child, owner=child)
+
+    def step(self, *seqs: int, count: int = 10**6) -> None:
+        """One step of these sequences together, each up to ``count`` tokens."""
+        works = []
+        for seq in seqs:
+            start, tokens = self.cache.computed(seq), self.live[seq].tokens
+            stop = min(len(tokens), start + count)
+            self.cache.grow(seq, stop)
+            works.append(Work(self.live[seq], start, stop - start, stop == len(tokens)))
+        sampled = iter(self.memory.execute(StepPlan(works), self.cache))
+        for work in works:
+            self.cache.commit(work.sequence.number, work.sequence.tokens, work.start + work.count)
+            if work.samples:
+                work.sequence.tokens.append(next(sampled))
+        self.cache.check()
+
+    def finish(self, *seqs: int) -> None:
+        for seq in seqs:
+            self.cache.close(seq)
+            del self.live[seq]
+        self.cache.check()
+
+    def output(self, seq: int) -> list[int]:
+        return self.live[seq].tokens[self.live[seq].prompt_length :]
+
+    def assert_right(self) -> None:
+        for sequence in self.live.values():
+            count = sequence.output_length
+            assert sequence.tokens[sequence.prompt_length :] == generate(
+                sequence.request.prompt, count, self.memory.vocabulary, sequence.index
+            )
+
+
+PROMPT = list(range(10, 20))  # two and a half blocks
+
+
+def test_blocks_come_as_they_are_needed():
+    run = Run(8)
+    run.open(1, PROMPT)
+    assert run.cache.counts(1) == (0, 0) and run.cache.available == 8
+    assert run.cache.cost(1, 4) == 1 and run.cache.cost(1, 5) == 2
+    run.step(1, count=5)
+    assert run.cache.table(1).tolist() == [0, 1] and run.cache.computed(1) == 5
+    assert run.cache.slots(1, 5, 8).tolist() == [5, 6, 7]
+    assert run.cache.cost(1, 8) == 0
+    run.finish(1)
+    assert run.cache.device.free_count == 7 and run.cache.device.cached_count == 1
+
+
+def test_nothing_changes_where_there_is_no_room():
+    run = Run(2)
+    run.open(1, PROMPT)
+    run.step(1, count=5)
+    with pytest.raises(OutOfBlocks) as full:
+        run.cache.grow(1, 10)
+    assert (full.value.needed, full.value.available, full.value.tier) == (1, 0, "device")
+    assert run.cache.table(1).tolist() == [0, 1]
+
+
+def test_a_prefix_is_found_once_it_is_computed_and_not_before():
+    run = Run(16)
+    run.open(1, PROMPT)
+    run.cache.grow(1, 10)
+    assert run.cache.match(PROMPT) == 0
+    run.step(1)
+    assert run.cache.match(PROMPT) == 8
+    assert run.cache.match([*PROMPT[:4], 0, 0, 0, 0, 0]) == 4
+    assert run.cache.match([0, *PROMPT[1:]]) == 0
+    assert run.open(2, PROMPT) == 8
+    assert run.cache.counts(2) == (2, 2) and run.cache.device.saved_count == 2
+    assert run.cache.device.state[run.cache.table(1)].tolist() == [BlockState.SHARED] * 2 + [BlockState.ACTIVE]
+
+
+def test_a_wholly_cached_prompt_still_runs_its_last_token_and_writes_nothing():
+    run = Run(16)
+    run.open(1, PROMPT[:8])
+    run.step(1)
+    free = run.cache.available
+    assert run.open(2, PROMPT[:8]) == 7
+    assert run.open(3, PROMPT[:8]) == 7
+    assert run.cache.cost(2, 8) == 0
+    assert run.cache.slots(2, 7, 8).tolist() == [-1]
+    run.step(2, 3)
+    assert run.cache.available == free and not run.cache.journal
+    for _ in range(6):
+        run.step(1, 2, 3)
+    run.assert_right()
+    assert run.output(1)[:7] == run.output(2)[:7] == run.output(3)[:7]
+
+
+def test_a_prompt_of_one_token_finds_nothing():
+    cache = KVCache(8, 1)
+    cache.open(1, [5, 6])
+    cache.grow(1, 2)
+    cache.commit(1, [5, 6], 2)
+    assert cache.match([5]) == 0 and cache.match([5, 6]) == 1 and cache.match([]) == 0
+
+
+@pytest.mark.parametrize("salts", [("a", "b"), ("", "a")])
+def test_other_salts_never_share(salts):
+    run = Run(16)
+    run.open(1, PROMPT, salts[0])
+    run.step(1)
+    assert run.open(2, PROMPT, salts[1]) == 0
+    run.step(2)
+    assert run.cache.device.saved_count == 0
+    assert run.cache.match(PROMPT, salt=salts[0]) == run.cache.match(PROMPT, salt=salts[1]) == 8
+    assert run.cache.match(PROMPT, salt="c") == 0
+
+
+def test_two_that_compute_the_same_at_once_end_up_with_one_copy():
+    run = Run(16)
+    run.open(1, PROMPT)
+    run.open(2, PROMPT)
+    run.step(1, 2)
+    assert run.cache.table(1)[:2].tolist() == run.cache.table(2)[:2].tolist()
+    assert run.cache.table(1)[2] != run.cache.table(2)[2]
+    assert run.cache.device.used_count == 4
+    for _ in range(9):
+        run.step(1, 2)
+    run.assert_right()
+    run.finish(1)
+    run.step(2)
+    run.assert_right()
+    run.finish(2)
+    assert run.cache.device.used_count == 0 and run.cache.match(PROMPT) == 8
+
+
+def test_a_fork_shares_all_and_copies_only_the_tail_that_is_written():
+    run = Run(16)
+    run.open(1, PROMPT)
+    run.step(1, count=9)  # all but the last token
+    run.fork(1, 2, index=1)
+    run.fork(1, 3, index=2)
+    assert run.cache.device.used_count == 3
+    assert [run.cache.cost(seq, 10) for seq in (1, 2, 3)] == [1, 1, 1]
+    tail = int(run.cache.table(1)[2])
+    run.cache.grow(1, 10)
+    assert run.cache.journal == [Transfer(TransferKind.COPY, tail, int(run.cache.table(1)[2]))]
+    run.cache.grow(2, 10)
+    assert run.cache.cost(3, 10) == 0, "the last holder keeps the block"
+    for _ in range(6):
+        run.step(1, 2, 3)
+    run.assert_right()
+    assert len({tuple(run.output(seq)) for seq in (1, 2, 3)}) == 3
+    assert run.cache.table(3)[2] == tail
+
+
+def test_leaves_are_evicted_before_the_blocks_that_lead_to_them():
+    run = Run(5)
+    run.open(1, PROMPT[:8])
+    run.step(1)
+    run.finish(1)
+    run.open(2, [*PROMPT[:4], *range(50, 54)])
+    run.step(2)
+    run.finish(2)
+    assert run.cache.device.cached_count == 3
+    run.open(3, [0] * 12)
+    run.cache.grow(3, 12)  # two free blocks and one cached
+    assert run.cache.match([*PROMPT[:8], 0]) == 4 and run.cache.match([*PROMPT[:4], *range(50, 54), 0]) == 8
+    run.cache.close(3)
+    run.open(3, [0] * 16)
+    run.cache.grow(3, 16)
+    assert run.cache.match([*PROMPT[:4], *range(50, 54), 0]) == 4
+
+
+def test_preempted_for_recompute_it_finds_its_own_blocks_again():
+    run = Run(8)
+    run.open(1, PROMPT)
+    for _ in range(4):
+        run.step(1)
+    tokens = run.live[1].tokens
+    run.cache.close(1)
+    assert run.cache.open(1, tokens) == 12
+    run.step(1)
+    run.assert_right()
+
+
+def test_scheduled_and_preempted_in_the_same_step():
+    run = Run(8, host=8)
+    run.open(1, PROMPT)
+    run.step(1)
+    run.cache.grow(1, 20)
+    run.cache.swap_out(1)
+    assert run.cache.counts(1) == (3, 0) and run.cache.device.reserved_count == 0
+    run.cache.swap_in(1)
+    run.step(1)
+    run.cache.grow(1, 20)
+    run.cache.close(1)
+    run.cache.check()
+
+
+def test_a_swapped_sequence_goes_on_as_if_nothing_had_happened():
+    run = Run(4, host=4)
+    run.open(1, PROMPT)
+    run.step(1)
+    run.cache.swap_out(1)
+    assert run.cache.tier(1) == "host" and run.cache.computed(1) == 10
+    assert run.cache.host.state[run.cache.table(1)].tolist() == [BlockState.SWAPPED] * 3
+    run.open(2, [0] * 15)
+    run.step(2)  # overwrites all that the device held
+    with pytest.raises(OutOfBlocks) as full:
+        run.cache.swap_in(1)
+    assert full.value.needed == run.cache.swap_in_cost(1) == 3
+    run.finish(2)
+    run.cache.swap_in(1)
+    for _ in range(4):
+        run.step(1)
+    run.assert_right()
+
+
+def test_shared_blocks_are_swapped_once():
+    for options in ({}, {"prefix_caching": False}):
+        run = Run(8, host=4, **options)
+        run.open(1, PROMPT)
+        run.step(1, count=9)
+        for child in (2, 3):
+            run.fork(1, child, index=child - 1)
+        for seq in (1, 2, 3):
+            run.cache.swap_out(seq)
+        assert [kind for kind, _, _ in run.cache.journal] == [TransferKind.SWAP_OUT] * 3
+        assert run.cache.host.used_count == 3 and run.cache.host.saved_count == 6
+        assert run.cache.device.used_count == 0
+        for seq in (3, 1, 2):
+            run.cache.swap_in(seq)
+        assert run.cache.device.used_count == 3 and run.cache.device.saved_count == 6
+        for _ in range(5):
+            run.step(1, 2, 3)
+        run.assert_right()
+
+
+def test_what_others_use_stays_for_them_while_one_is_swapped_out():
+    """The shared tail is written by the one that stays; what was swapped out must keep the old content."""
+    run = Run(8, host=8, prefix_caching=False)
+    run.open(1, PROMPT)
+    run.step(1, count=9)
+    run.fork(1, 2, index=1)
+    run.cache.swap_out(1)
+    assert run.cache.counts(2) == (3, 0)
+    run.step(2)
+    run.step(2)
+    run.cache.swap_out(2)
+    assert run.cache.host.used_count == 4, "two full blocks are shared, the tails differ"
+    run.cache.swap_in(1)
+    run.cache.swap_in(2)
+    for _ in range(4):
+        run.step(1, 2)
+    run.assert_right()
+
+
+def test_a_full_host_tier_refuses_and_its_cached_blocks_make_room():
+    run = Run(8, host=3)
+    run.open(1, [1] * 12)
+    run.step(1)
+    run.open(2, [2] * 12)
+    run.step(2)
+    run.cache.swap_out(1)
+    with pytest.raises(OutOfBlocks) as full:
+        run.cache.swap_out(2)
+    assert (full.value.tier, full.value.needed, full.value.available) == ("host", 3, 0)
+    assert run.cache.tier(2) == "device"
+    run.cache.swap_in(1)
+    assert run.cache.host.cached_count == 3
+    run.cache.swap_out(2)
+    run.cache.swap_in(2)
+    run.step(1, 2)
+    run.assert_right()
+
+
+def test_an_evicted_prefix_moves_to_the_host_tier_and_comes_back():
+    run = Run(4, host=4)
+    run.open(1, PROMPT)
+    run.step(1)
+    run.finish(1)
+    run.open(2, [0] * 15)
+    run.step(2)
+    assert run.cache.host.cached_count == 2 and run.cache.device.cached_count == 0
+    run.finish(2)
+    assert run.cache.match(PROMPT) == 8
+    assert run.open(3, PROMPT) == 8
+    assert [kind for kind, _, _ in run.cache.journal].count(TransferKind.SWAP_IN) == 2
+    for _ in range(4):
+        run.step(3)
+    run.assert_right()
+
+
+def test_a_host_hit_is_not_evicted_between_lookup_and_load():
+    """Bringing it in evicts device blocks, which go to a host tier that is full of the very blocks being read."""
+    run = Run(3, host=3)
+    run.open(1, [1] * 12)
+    run.step(1)
+    run.finish(1)
+    run.open(2, [2] * 12)
+    run.step(2)
+    run.finish(2)
+    assert run.cache.device.cached_count == run.cache.host.cached_count == 3
+    assert run.open(3, [1] * 12) == 11
+    run.step(3)
+    run.assert_right()
+
+
+def test_host_blocks_come_in_only_as_far_as_there_is_room():
+    run = Run(4, host=4)
+    run.open(1, PROMPT)
+    run.step(1)
+    run.finish(1)
+    run.open(2, [0] * 11)
+    run.step(2)
+    run.open(3, [9] * 3)
+    run.step(3)
+    run.finish(3)
+    assert run.cache.available == 1 and run.cache.host.cached_count == 2
+    assert run.cache.match(PROMPT) == 4 == run.open(4, PROMPT)
+
+
+def test_switching_prefix_caching_off_and_on_under_live_sequences():
+    run = Run(16, host=4)
+    run.open(1, PROMPT)
+    run.open(2, PROMPT)
+    run.step(1, 2)
+    run.open(3, [3] * 9)
+    run.step(3)
+    run.finish(3)
+    run.cache.prefix_caching = False
+    assert run.cache.device.cached_count == 0 and run.cache.match(PROMPT) == 0
+    run.cache.check()
+    run.step(1, 2)
+    run.cache.prefix_caching = True
+    assert run.cache.match(PROMPT) == 8
+    run.cache.check()
+    for _ in range(3):
+        run.step(1, 2)
+    run.assert_right()
+
+
+def test_colliding_hashes_never_share(monkeypatch):
+    """With a hash of three values nearly everything collides; tokens decide."""
+
+    def weak(before: bytes, tokens: bytes) -> bytes:
+        return bytes([chain_digest(before, tokens)[0] % 3]) * 16
+
+    for module in (kv_cache, repage, audit):
+        monkeypatch.setattr(module, "chain_digest", weak)
+    run = Run(40, host=10)
+    for seq in range(1, 9):
+        run.open(seq, [seq] * 9)
+        run.step(seq)
+    for _ in range(6):
+        run.step(*range(1, 9))
+    run.assert_right()
+    run.finish(*range(1, 5))
+    for seq in range(11, 15):
+        run.open(seq, [seq - 10] * 9)
+        run.step(seq)
+    run.assert_right()
+
+
+def test_a_block_tells_its_whole_story():
+    run = Run(8)
+    run.cache.step = 7
+    run.open(1, PROMPT)
+    run.step(1)
+    run.open(2, PROMPT)
+    block = int(run.cache.table(1)[1])
+    facts = run.cache.describe("device", block)
+    assert facts.owners == [(1, 1), (2, 1)] and facts.ref == 2 and facts.state == BlockState.SHARED
+    assert facts.token_ids == PROMPT[4:8] and facts.fill == 4 and facts.last_used == 7
+    assert len(bytes.fromhex(facts.digest)) == 16
+    tail = run.cache.describe("device", int(run.cache.table(1)[2]))
+    assert tail.token_ids == PROMPT[8:] and tail.digest == "" and tail.owners == [(1, 2)]
+
+
+def test_cost_does_not_depend_on_the_size_of_the_pool():
+    """Counted in executed Python lines, not in seconds."""
+
+    def lines(num_blocks: int) -> int:
+        run, count = Run(num_blocks), 0
+        run.memory.poison = False
+
+        def trace(frame, event, argument):
+            nonlocal count
+            count += event == "line" and "pagedeck" in frame.f_globals.get("__name__", "")
+            return trace
+
+        run.open(1, PROMPT)
+        run.step(1)
+        run.open(2, PROMPT)
+        run.cache.check = lambda: None
+        before = sys.gettrace()
+        sys.settrace(trace)
+        try:
+            for _ in range(10):
+                run.step(1, 2)
+            run.cache.close(1)
+            run.cache.device.take_changed()
+        finally:
+            sys.settrace(before)
+        return count
+
+    assert lines(100) == lines(20_000)
