@@ -307,8 +307,9 @@ class Engine:
 
     def _commit(self, works: list[Work], execution: _Execution) -> None:
         commit = self.cache.commit
-        for sequence, start, count, _ in works:
-            stop = sequence.computed = start + count
+        for work in works:
+            sequence, start = work.sequence, work.start
+            stop = sequence.computed = start + work.count
             if start < sequence.furthest:
                 execution.redone += min(sequence.furthest, stop) - start
             sequence.furthest = max(sequence.furthest, stop)
@@ -488,8 +489,9 @@ def _halves(works: list[Work]) -> tuple[list[Work], list[Work]] | None:
     if len(works) > 1:
         middle = len(works) // 2
         return works[:middle], works[middle:]
-    sequence, start, count, samples = works[0]
-    if count == 1:
+    work = works[0]
+    if work.count == 1:
         return None
-    half = count // 2
-    return [Work(sequence, start, half, False)], [Work(sequence, start + half, count - half, samples)]
+    half = work.count // 2
+    first = Work(work.sequence, work.start, half, False)
+    return [first], [Work(work.sequence, work.start + half, work.count - half, work.samples)]

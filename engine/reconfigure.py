@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import copy
+import copyreg
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +22,9 @@ from .request import Sequence
 if TYPE_CHECKING:
     from .core import Engine
     from .repage import HostResize, Repage
+
+# The cache reads its arrays through memory views. Copied along with the arrays, they show the copies.
+copyreg.pickle(memoryview, lambda view: (memoryview, (view.obj,)))
 
 
 @dataclass(slots=True)
@@ -78,43 +83,58 @@ def _apply(engine: Engine, report: Reconfiguration, after: EngineConfig, host_bl
 
     change = _Change(engine.cache, list(scheduler.running), _swapped(engine), give_up)
     if "block_size" in report.changes:
-        repage = change.repage(after.block_size)
-        begun = time.perf_counter()
-        moved = runner.move(repage)
-        engine.speeds.copy.add(moved, time.perf_counter() - begun)
-        report.bytes_copied += moved
-        _count_repage(report, repage)
+        _count_repage(report, _repage(engine, change, after.block_size), runner.slot_bytes)
     if host_blocks is not None:
-        resize = change.resize_host(host_blocks)
-        report.bytes_copied += runner.resize_host(resize, after.block_size)
-        report.cached_dropped += resize.cached_dropped
+        resize = change.fit_host(host_blocks)
+        try:
+            runner.resize_host(resize, after.block_size)
+        except (MemoryError, RuntimeError) as error:
+            if "block_size" in report.changes:
+                _repage(engine, change, engine.config.block_size)
+            raise Refused(
+                f"swap_space_gib is {after.swap_space_gib}, and the machine did not give that memory: {error}",
+                field="swap_space_gib",
+            ) from error
+        engine.cache.resize_host(host_blocks)
+        _count_resize(report, resize, after.block_size, runner.slot_bytes)
     engine.cache.prefix_caching = after.prefix_caching
     engine.config = after
     scheduler.configure(after)
 
 
+def _repage(engine: Engine, change: _Change, block_size: int) -> Repage:
+    repage = change.repage(block_size)
+    begun = time.perf_counter()
+    moved = engine.runner.move(repage)
+    engine.speeds.copy.add(moved, time.perf_counter() - begun)
+    return repage
+
+
 def _rehearse(engine: Engine, report: Reconfiguration, after: EngineConfig, host_blocks: int | None) -> None:
-    """Count what :func:`_apply` would do, on a copy of the bookkeeping."""
+    """Count what :func:`_apply` would do: by asking the cache where one answer is enough, else on a copy of it."""
+    cache = engine.cache
+    engine.run_journal()
     if "block_size" not in report.changes and host_blocks is None:
         return
-    cache = copy.deepcopy(engine.cache)
-    cache.journal.clear()
+    slot_bytes = engine.runner.slot_bytes
+    with suppress(OutOfBlocks):
+        if host_blocks is None:
+            _count_repage(report, cache.repage(after.block_size, dry_run=True), slot_bytes)
+            return
+        if "block_size" not in report.changes:
+            _count_resize(report, cache.resize_host(host_blocks, dry_run=True), after.block_size, slot_bytes)
+            return
+    cache = copy.deepcopy(cache)
 
     def give_up(sequence: Sequence) -> None:
         cache.close(sequence.number)
         report.preempted += 1
 
     change = _Change(cache, list(engine.scheduler.running), _swapped(engine), give_up)
-    slots = 0
     if "block_size" in report.changes:
-        repage = change.repage(after.block_size)
-        slots += repage.slots_moved
-        _count_repage(report, repage)
+        _count_repage(report, change.repage(after.block_size), slot_bytes)
     if host_blocks is not None:
-        resize = change.resize_host(host_blocks)
-        slots += sum(len(source) for source, _ in resize.moves)
-        report.cached_dropped += resize.cached_dropped
-    report.bytes_copied = slots * engine.runner.slot_bytes
+        _count_resize(report, change.fit_host(host_blocks), after.block_size, slot_bytes)
 
 
 class _Change:
@@ -134,10 +154,11 @@ class _Change:
             except OutOfBlocks as error:
                 self._give_up(self._victims[error.tier].pop())
 
-    def resize_host(self, num_host_blocks: int) -> HostResize:
+    def fit_host(self, num_host_blocks: int) -> HostResize:
+        """What a host tier of that size takes; it only has to be applied."""
         while True:
             try:
-                return self._cache.resize_host(num_host_blocks)
+                return self._cache.resize_host(num_host_blocks, dry_run=True)
             except OutOfBlocks as error:
                 self._give_up(self._victims[error.tier].pop())
 
@@ -146,9 +167,17 @@ def _swapped(engine: Engine) -> list[Sequence]:
     return [s for s in engine.scheduler.waiting if s.state is RequestState.SWAPPED]
 
 
-def _count_repage(report: Reconfiguration, repage: Repage) -> None:
+def _count_repage(report: Reconfiguration, repage: Repage, slot_bytes: int) -> None:
     report.blocks_moved += repage.blocks_moved
+    report.bytes_copied += repage.slots_moved * slot_bytes
     report.cached_dropped += repage.cached_dropped
+
+
+def _count_resize(report: Reconfiguration, resize: HostResize, block_size: int, slot_bytes: int) -> None:
+    """Slots move within the old pool, then all blocks that stay are copied into the new one."""
+    moved = sum(len(source) for source, _ in resize.moves)
+    report.bytes_copied += (moved + min(resize.old, resize.new) * block_size) * slot_bytes
+    report.cached_dropped += resize.cached_dropped
 
 
 def _check_host_memory(engine: Engine, host_blocks: int, after: EngineConfig) -> None:

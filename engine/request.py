@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 from ..ipc.vocabulary import FinishReason, RequestState, SamplingParams
 
@@ -135,7 +134,8 @@ class Request:
         return after_first / (newest - self.first_token) if newest > self.first_token else None
 
 
-class Work(NamedTuple):
+@dataclass(slots=True, eq=False)
+class Work:
     """One sequence's share of a step: compute ``count`` tokens from position ``start``; if ``samples``, the last
     one's logits choose the next token."""
 

@@ -374,6 +374,20 @@ def test_more_host_memory_than_is_free_is_refused_with_the_number(monkeypatch: p
     engine.reconfigure({"swap_space_gib": 0.0001})
 
 
+def test_host_memory_that_the_machine_denies_leaves_everything_as_it_was() -> None:
+    engine, requests = busy_engine(host_blocks=4)
+
+    def deny(*_: Any) -> int:
+        raise RuntimeError("cannot pin 8,192 bytes")
+
+    engine.runner.resize_host = deny
+    with pytest.raises(Refused, match="cannot pin"):
+        engine.reconfigure({"block_size": 16, "swap_space_gib": 1024 * 8 / GIB, "token_budget": 1})
+    assert (engine.cache.block_size, engine.cache.host.num_blocks, engine.config.token_budget) == (8, 4, 32)
+    run(engine)
+    assert all(output(r) == expected(r) for r in requests)
+
+
 # --- facts ----------------------------------------------------------------------------------------------------------
 
 
