@@ -97,7 +97,7 @@ def undisturbed(reference: Reference, tmp_path_factory: pytest.TempPathFactory) 
     """Our outputs, each request alone in the engine and its cache."""
     with (
         engine(tmp_path_factory.mktemp("alone"), "--num-blocks", "64", "--prefix-caching", "off") as connection,
-        Client(connection) as client,
+        Client(connection, timeout=120) as client,
     ):
         return [
             client.submit(token_ids=prompt, max_tokens=count, temperature=0.0, ignore_eos=True).token_ids()
@@ -164,7 +164,7 @@ def test_the_cache_changes_under_eight_requests_and_no_token_does(
         {"swap_space_gib": 0.0},
     ]
     now: dict[str, Any] = {"block_size": 32, "swap_space_gib": 0.0}
-    with engine(tmp_path, "--num-blocks", "256") as connection, Client(connection) as client:
+    with engine(tmp_path, "--num-blocks", "256") as connection, Client(connection, timeout=120) as client:
         slots = 256 * 32
         with Load(connection, reference.prompts) as load:
             for index, change in enumerate(changes):
@@ -196,7 +196,10 @@ def test_the_cache_changes_under_eight_requests_and_no_token_does(
 
 
 def test_splitting_blocks_copies_nothing(reference: Reference, tmp_path: Path) -> None:
-    with engine(tmp_path, "--num-blocks", "64", "--block-size", "64") as connection, Client(connection) as client:
+    with (
+        engine(tmp_path, "--num-blocks", "64", "--block-size", "64") as connection,
+        Client(connection, timeout=120) as client,
+    ):
         stream = client.submit(token_ids=reference.prompts[0], max_tokens=64, temperature=0.0, ignore_eos=True)
         next(iter(stream))
         report = client.reconfigure({"block_size": 8})
