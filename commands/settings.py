@@ -10,7 +10,6 @@ from ..ipc.vocabulary import Refused
 from .terminal import duration, size, table
 from .values import parse_value, plain
 
-
 #: Seconds to wait for an answer: the engine finishes its step first, and a change may have much to move.
 PATIENCE_S = 120.0
 
