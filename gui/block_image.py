@@ -31,6 +31,8 @@ from .state import TierView
 LARGEST_CELL = 36
 #: The most that one side of a fitted cell may exceed the other, so that the pool fills the view.
 OBLONG = 2
+#: Cells narrower than this are laid in tiles of ``TILE`` × ``TILE``.
+TILED_BELOW, TILE = 3, 16
 #: A delta of more than this share of the pool is drawn afresh: whole-array passes are quicker then.
 FRESH_SHARE = 0.05
 #: Reference counts and ages from here on look alike (powers of two: they are shown on a logarithmic scale).
@@ -48,42 +50,79 @@ class Colouring(StrEnum):
 
 @dataclass(frozen=True)
 class Grid:
-    """Cells in reading order: block *i* lies in row ``i // columns``. ``width`` and ``height`` are a fitted cell's
-    sides in whole pixels, or the same power of two below one, so that a pixel stands for a square of whole cells."""
+    """Where blocks lie: in reading order, or where cells are tiny in tiles of ``tile`` × ``tile`` cells (both the tiles
+    and the cells in one in reading order), for neighbours make a visible patch there and a thin line otherwise.
+
+    ``width`` and ``height`` are a fitted cell's sides in whole pixels, or the same power of two below one, so that a
+    pixel stands for a square of whole cells.
+    """
 
     columns: int
     rows: int
     width: float
     height: float
+    tile: int = 1
+
+    def place(self, blocks: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Rows and columns of blocks."""
+        tile, inside = np.divmod(blocks.astype(np.int64), self.tile * self.tile)
+        down, across = np.divmod(tile, self.columns // self.tile)
+        row, column = np.divmod(inside, self.tile)
+        return down * self.tile + row, across * self.tile + column
+
+    def place_one(self, block: int) -> tuple[int, int]:
+        row, column = self.place(np.array([block]))
+        return int(row[0]), int(column[0])
+
+    def blocks_at(self, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
+        """The blocks at rows and columns inside of the grid; beyond the pool's last one too."""
+        tile = rows // self.tile * (self.columns // self.tile) + columns // self.tile
+        return tile * self.tile**2 + rows % self.tile * self.tile + columns % self.tile
+
+    def spread(self, values: np.ndarray) -> np.ndarray:
+        """``[rows, columns]`` from one value a cell in order of blocks."""
+        down, across = self.rows // self.tile, self.columns // self.tile
+        return values.reshape(down, across, self.tile, self.tile).swapaxes(1, 2).reshape(self.rows, self.columns)
 
 
 def arrange(num_blocks: int, width: int, height: int) -> Grid:
     """The grid that shows ``num_blocks`` in ``width`` × ``height`` pixels with the largest cells, nearly square."""
     n, width, height = max(num_blocks, 1), max(width, 1), max(height, 1)
-    if width * height >= n * LARGEST_CELL**2 and (columns := math.ceil(math.sqrt(n * width / height))):
-        columns = min(columns, width // LARGEST_CELL, n)
-        rows = math.ceil(n / max(columns, 1))
-        if columns and rows * LARGEST_CELL <= height:  # room to spare: the pool's shape follows the view's
-            return Grid(columns, rows, LARGEST_CELL, LARGEST_CELL)
+    spacious = _spacious(n, width, height)
+    if spacious is not None:
+        return spacious
     side = min(math.isqrt(width * height // n), LARGEST_CELL)
     best: tuple[float, Grid] | None = None
-    for across in range(max(1, side // 2), side + 3):
-        columns = min(width // across, n)
-        if not columns:
-            break
-        rows = math.ceil(n / columns)
+    for across in range(max(1, side // 2), min(side + 2, width) + 1):
+        columns, rows, tile = _shape(n, width / across, across)
         down = min(height // rows, math.floor(across * OBLONG))
         if down * OBLONG >= across:
             score = across * down * min(across / down, down / across) ** 0.5
             if best is None or score > best[0]:
-                best = score, Grid(columns, rows, across, down)
+                best = score, Grid(columns, rows, across, down, tile)
     if best is not None:
         return best[1]
     cell = 1.0
-    while (width / cell) * (height / cell) < n or math.ceil(n / (width / cell)) * cell > height:
+    columns, rows, tile = _shape(n, width / cell, cell)
+    while rows * cell > height:
         cell /= 2
-    columns = min(int(width / cell), n)
-    return Grid(columns, math.ceil(n / columns), cell, cell)
+        columns, rows, tile = _shape(n, width / cell, cell)
+    return Grid(columns, rows, cell, cell, tile)
+
+
+def _spacious(n: int, width: int, height: int) -> Grid | None:
+    """Cells of the largest size in the view's own proportions, where there is room to spare."""
+    columns = min(math.ceil(math.sqrt(n * width / height)), width // LARGEST_CELL, n)
+    rows = math.ceil(n / max(columns, 1))
+    return Grid(columns, rows, LARGEST_CELL, LARGEST_CELL) if columns and rows * LARGEST_CELL <= height else None
+
+
+def _shape(n: int, room: float, cell: float) -> tuple[int, int, int]:
+    """Columns, rows and tile for at most ``room`` columns of cells that are ``cell`` pixels wide."""
+    columns = max(1, min(int(room), n))
+    tile = TILE if cell < TILED_BELOW and columns >= 4 * TILE else 1
+    columns -= columns % tile
+    return columns, math.ceil(math.ceil(n / tile**2) / (columns // tile)) * tile, tile
 
 
 def _logarithmic(top: int) -> np.ndarray:
@@ -173,9 +212,9 @@ class BlockImage:
     def block_at(self, x: float, y: float) -> int | None:
         """The block at a point in cells, or None outside of the pool."""
         column, row = math.floor(x), math.floor(y)
-        if not (0 <= column < self.grid.columns and row >= 0):
+        if not (0 <= column < self.grid.columns and 0 <= row < self.grid.rows):
             return None
-        block = row * self.grid.columns + column
+        block = int(self.grid.blocks_at(np.array(row), np.array(column)))
         return block if block < self.tier.num_blocks else None
 
     def _draw_all(self, step: int) -> None:
@@ -185,12 +224,12 @@ class BlockImage:
         base = np.full(grid.rows * grid.columns, CODE_VOID, np.uint8)
         base[: min(n, len(base))] = self._encode(slice(None), step)[: len(base)]
         wanted = len(self._levels)
-        self._levels = [base.reshape(grid.rows, grid.columns)]
+        self._levels = [grid.spread(base)]
         self.level(wanted - 1)
 
     def _draw(self, ids: np.ndarray, step: int) -> None:
-        self._levels[0].reshape(-1)[ids] = self._encode(ids, step)
-        rows, columns = np.divmod(ids, np.uint32(self.grid.columns))
+        rows, columns = self.grid.place(ids)
+        self._levels[0][rows, columns] = self._encode(ids, step)
         for below, above in zip(self._levels, self._levels[1:], strict=False):
             rows, columns = rows >> 1, columns >> 1
             # The neighbour beyond an odd edge is the edge itself.

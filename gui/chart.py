@@ -7,14 +7,15 @@ from dataclasses import dataclass
 
 import numpy as np
 import pyqtgraph as pg
-from PySide6.QtCore import QEvent, Qt
-from PySide6.QtGui import QColor, QPainter, QPaintEvent
+from PySide6.QtCore import QCoreApplication, QEvent, Qt
+from PySide6.QtGui import QColor, QPainter, QPaintEvent, QResizeEvent
 from PySide6.QtWidgets import QLabel, QVBoxLayout, QWidget
 
 from . import quantities, theme
 from .calm_scale import CalmScale
 
 POINTS = 1_500  # a curve of more is thinned out, keeping its peaks
+LABEL_WIDTH, LABEL_HEIGHT = 56, 20  # of an axis' ticks, in pixels
 GAP_S = 5.0  # a longer silence interrupts the curve
 
 
@@ -89,9 +90,19 @@ class Chart(QWidget):
         for curve, column in zip(self._curves, drawn, strict=True):
             curve.setData(*_broken(*_thinned(ago, column)))
         self._bottom.span, self._left.top = span, top
-        # A little beyond the outermost ticks, whose labels would be cut otherwise.
-        self._plot.setXRange(-1.05 * span, 0.05 * span, padding=0)
-        self._plot.setYRange(-0.1 * top, 1.12 * top, padding=0)
+        self._frame()
+
+    def _frame(self) -> None:
+        """A little beyond the outermost ticks, whose labels would be cut otherwise."""
+        size, span, top = self._plot.getViewBox().size(), self._bottom.span, self._left.top
+        across = LABEL_WIDTH / 2 * span / max(size.width() - LABEL_WIDTH, LABEL_WIDTH)
+        down = LABEL_HEIGHT / 2 * top / max(size.height() - LABEL_HEIGHT, LABEL_HEIGHT)
+        self._plot.setXRange(-span - across, across, padding=0)
+        self._plot.setYRange(-down, top + down, padding=0)
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        super().resizeEvent(event)
+        self._frame()
 
     def _text(self, value: float) -> str:
         return format_value(value, self._unit)
@@ -131,8 +142,8 @@ class _AgoAxis(pg.AxisItem):
         self.setStyle(tickLength=4, hideOverlappingLabels=False)
 
     def tickValues(self, low: float, high: float, size: float) -> list[tuple[float, list[float]]]:
-        step = self.span / 4
-        return [(step, [-self.span + step * n for n in range(5)])]
+        parts = 3 if self.span % 900 == 0 and self.span < 3600 else 4  # whole minutes
+        return [(self.span / parts, [-self.span * n / parts for n in range(parts + 1)])]
 
     def tickStrings(self, values: list[float], scale: float, spacing: float) -> list[str]:
         return [self._text(-value) for value in values]
@@ -140,10 +151,10 @@ class _AgoAxis(pg.AxisItem):
     def _text(self, ago: float) -> str:
         nbsp = quantities.NBSP
         if ago < 0.5:
-            return self.tr("now")
-        if ago >= 3600:
-            return f"−{quantities.number(float(ago) / 3600)}{nbsp}h"
-        return f"−{quantities.number(float(ago) / 60)}{nbsp}min" if ago > 120 else f"−{quantities.count(ago)}{nbsp}s"
+            return QCoreApplication.translate("Chart", "now")
+        if ago <= 120:
+            return f"−{quantities.count(ago)}{nbsp}s"
+        return f"−{quantities.count(ago / 60)}{nbsp}min"
 
 
 class _ValueAxis(pg.AxisItem):
@@ -153,7 +164,7 @@ class _ValueAxis(pg.AxisItem):
         super().__init__("left")
         self._unit = unit
         self.top = 1.0
-        self.setWidth(9 * theme.GRID)
+        self.setWidth(11 * theme.GRID)
         self.setStyle(tickLength=0, hideOverlappingLabels=False)
 
     def tickValues(self, low: float, high: float, size: float) -> list[tuple[float, list[float]]]:

@@ -75,6 +75,7 @@ class LatencyView(QWidget):
     def set_span(self, seconds: int) -> None:
         """Show the last ``seconds``."""
         self._span = seconds
+        self._span_buttons[SPANS_S.index(seconds)].setChecked(True)
         self.refresh()
 
     # --- drawing ------------------------------------------------------------------------------------------------

@@ -6,8 +6,8 @@ import math
 
 import numpy as np
 import pyqtgraph as pg
-from PySide6.QtCore import QEvent, QPointF, QRectF, Qt, Signal
-from PySide6.QtGui import QColor, QKeyEvent, QPainter, QPen, QPolygonF, QResizeEvent
+from PySide6.QtCore import QEvent, QLineF, QPointF, QRectF, Qt, Signal
+from PySide6.QtGui import QColor, QImage, QKeyEvent, QPainter, QPen, QPolygonF, QResizeEvent
 from PySide6.QtWidgets import QGraphicsItem, QStyleOptionGraphicsItem, QWidget
 
 from ..ipc.vocabulary import BlockState
@@ -18,6 +18,7 @@ from .block_image import LARGEST_CELL, BlockImage, arrange
 GAP_CELL = 5.0
 FILL_CELL = 8.0
 OUTLINE_CELL = 6.0
+HALO_CELL = 14.0
 #: Zoomed in, a cell grows no further than this.
 CLOSEST_CELL = 120.0
 #: A traced table with more turns than this is not drawn as a line: it would hide the pool.
@@ -25,8 +26,11 @@ TRACE_TURNS = 400
 
 
 class PoolCanvas(pg.GraphicsView):
-    """Draws a :class:`BlockImage`. One uint8 image of what is visible, at the level where one entry is about one pixel;
-    gaps, fill and outlines are painted over it and only where cells are large enough to show them."""
+    """Draws a :class:`BlockImage`: one image of what is visible, at the level where one entry is about one pixel; gaps,
+    fill and outlines over it, only where cells are large enough to show them.
+
+    Codes are looked up here and drawn as RGB32: Qt scales that several times faster than an indexed image.
+    """
 
     blockHovered = Signal(object)  # block id or None
     blockClicked = Signal(object)  # block id or None for the background
@@ -39,10 +43,9 @@ class PoolCanvas(pg.GraphicsView):
         self._fitted = True
         self._tracing = False
         self._box = pg.ViewBox(lockAspect=True, invertY=True, enableMenu=False, defaultPadding=0.0)
-        self._item = pg.ImageItem(axisOrder="row-major", levels=(0, 256), autoDownsample=False)
-        self._overlay = _Overlay(self)
-        self._box.addItem(self._item, ignoreBounds=True)
-        self._box.addItem(self._overlay, ignoreBounds=True)
+        self._colours = np.zeros(256, np.uint32)
+        self._cells = _Cells(self)
+        self._box.addItem(self._cells, ignoreBounds=True)
         self.setCentralItem(self._box)
         self.setMouseTracking(True)
         self.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
@@ -56,8 +59,8 @@ class PoolCanvas(pg.GraphicsView):
     def refresh(self, step: int) -> None:
         """Draw what changed since the last time."""
         n = self.image.tier.num_blocks
-        if n != self._overlay.num_blocks:
-            self._overlay.set_pool(n)
+        if n != self._cells.num_blocks:
+            self._cells.set_pool(n)
             self.fit()
         if self.image.refresh(step):
             self._upload()
@@ -69,7 +72,7 @@ class PoolCanvas(pg.GraphicsView):
         grid = arrange(self.image.tier.num_blocks, int(width), int(height))
         self._fitted = True
         self.image.set_grid(grid)
-        self._overlay.rearrange()
+        self._cells.rearrange()
         self.image.refresh(self.image.step)
         # A full pool starts at the corner, a small one stands in the middle; in whole pixels, for equally large cells.
         left, top = 0.0, 0.0
@@ -86,7 +89,8 @@ class PoolCanvas(pg.GraphicsView):
 
     def show_block(self, block: int) -> None:
         """Bring a block into view without changing the zoom."""
-        x, y = block % self.image.grid.columns + 0.5, block // self.image.grid.columns + 0.5
+        row, column = self.image.grid.place_one(block)
+        x, y = column + 0.5, row + 0.5
         visible = self._box.viewRect()
         if not visible.contains(QPointF(x, y)):
             self._fitted = False
@@ -95,8 +99,8 @@ class PoolCanvas(pg.GraphicsView):
     def trace(self, blocks: np.ndarray, ordered: bool) -> None:
         """Make a request's blocks stand out; when ``ordered``, a line follows its block table."""
         changed = self.image.trace(blocks)
-        if changed or ordered != self._overlay.ordered:
-            self._overlay.set_trace(ordered)
+        if changed or ordered != self._cells.ordered:
+            self._cells.set_trace(ordered)
         if (len(blocks) > 0) != self._tracing:
             self._tracing = len(blocks) > 0
             self.restyle()
@@ -106,14 +110,14 @@ class PoolCanvas(pg.GraphicsView):
     def mark(self, selected: int | None) -> None:
         if selected != self.selected:
             self.selected = selected
-            self._overlay.update()
+            self._cells.update()
 
     def restyle(self) -> None:
         """Take the theme's colours."""
         palette = theme.current().palette
         self.setBackground(palette.window)
-        self._item.setLookupTable(theme.lookup_table(palette, tracing=self._tracing))
-        self._overlay.update()
+        self._colours = theme.lookup_table(palette, tracing=self._tracing)
+        self._upload()
 
     @property
     def cell_size(self) -> tuple[float, float]:
@@ -126,7 +130,7 @@ class PoolCanvas(pg.GraphicsView):
 
     def cell_rect(self, block: int) -> QRectF:
         """A cell's place in the widget."""
-        column, row = block % self.image.grid.columns, block // self.image.grid.columns
+        row, column = self.image.grid.place_one(block)
         corners = self._box.mapViewToScene(QPointF(column, row)), self._box.mapViewToScene(QPointF(column + 1, row + 1))
         return QRectF(*corners)
 
@@ -174,7 +178,7 @@ class PoolCanvas(pg.GraphicsView):
     def _set_hovered(self, block: int | None) -> None:
         if block != self.hovered:
             self.hovered = block
-            self._overlay.update()
+            self._cells.update()
             self.blockHovered.emit(block)
 
     def _clicked(self, event: object) -> None:
@@ -188,10 +192,11 @@ class PoolCanvas(pg.GraphicsView):
             self.fit()
 
     def _step_selection(self, direction: tuple[int, int]) -> None:
-        """Arrow keys move the selected block: across, and by a row."""
-        across, down = direction
-        block = 0 if self.selected is None else self.selected + across + down * self.image.grid.columns
-        if 0 <= block < self.image.tier.num_blocks:
+        """Arrow keys move the selection to the neighbouring cell."""
+        row, column = self.image.grid.place_one(self.selected or 0)
+        across, down = direction if self.selected is not None else (0, 0)
+        block = self.image.block_at(column + across, row + down)
+        if block is not None:
             self.show_block(block)
             self.blockClicked.emit(block)
 
@@ -199,18 +204,15 @@ class PoolCanvas(pg.GraphicsView):
         self._fitted = False
 
     def _upload(self) -> None:
-        """Hand the visible part to the image item, at the level where an entry is at least a pixel."""
+        """Take the visible part of the image, at the level where an entry is at least a pixel."""
         left, right, top, bottom = self.visible_cells()
         level = max(0, math.ceil(-math.log2(max(min(self.cell_size), 1e-9)) - 1e-6))
-        codes = self.image.level(level)
         left, top = left >> level, top >> level
         right, bottom = -(-right >> level), -(-bottom >> level)
-        part = np.ascontiguousarray(codes[top:bottom, left:right])
-        if part.size:
-            self._item.setImage(part, autoLevels=False)
-            rows, columns = part.shape
-            self._item.setRect(left << level, top << level, columns << level, rows << level)
-        self._item.setVisible(part.size > 0)
+        part = self.image.level(level)[top:bottom, left:right]
+        rows, columns = part.shape
+        place = QRectF(left << level, top << level, columns << level, rows << level)
+        self._cells.set_image(np.ascontiguousarray(self._colours.take(part)), place)
 
 
 _STEPS = {
@@ -221,8 +223,8 @@ _STEPS = {
 }
 
 
-class _Overlay(QGraphicsItem):
-    """Gaps between cells, how full they are, the trace, and the marks of hover and selection."""
+class _Cells(QGraphicsItem):
+    """The image of the blocks; over it gaps, how full they are, the trace, and the marks of hover and selection."""
 
     def __init__(self, canvas: PoolCanvas) -> None:
         super().__init__()
@@ -230,6 +232,18 @@ class _Overlay(QGraphicsItem):
         self.ordered = False
         self._canvas = canvas
         self._line = QPolygonF()
+        self._pixels = np.zeros((0, 0), np.uint32)  # kept: the image only borrows them
+        self._image = QImage()
+        self._place = QRectF()
+
+    def set_image(self, pixels: np.ndarray, place: QRectF) -> None:
+        """Show uint32 ``[rows, columns]`` pixels at a place in cells."""
+        rows, columns = pixels.shape
+        self._pixels, self._place = pixels, place
+        self._image = (
+            QImage(pixels.data, columns, rows, 4 * columns, QImage.Format.Format_RGB32) if pixels.size else QImage()
+        )
+        self.update()
 
     def set_pool(self, num_blocks: int) -> None:
         self.num_blocks = num_blocks
@@ -254,6 +268,7 @@ class _Overlay(QGraphicsItem):
             return
         palette, cell = theme.current().palette, min(self._canvas.cell_size)
         painter.setRenderHint(QPainter.RenderHint.Antialiasing, False)
+        painter.drawImage(self._place, self._image)
         if cell >= FILL_CELL:
             self._paint_fill(painter, palette)
         if cell >= GAP_CELL:
@@ -268,16 +283,13 @@ class _Overlay(QGraphicsItem):
     def _paint_gaps(self, painter: QPainter, palette: theme.Palette, cell: float) -> None:
         left, right, top, bottom = self._canvas.visible_cells()
         painter.setPen(_pen(palette.window, 1 if cell < 16 else 2 if cell < 48 else 4))
-        for x in range(left, right + 1):
-            painter.drawLine(QPointF(x, top), QPointF(x, bottom))
-        for y in range(top, bottom + 1):
-            painter.drawLine(QPointF(left, y), QPointF(right, y))
+        lines = [QLineF(x, top, x, bottom) for x in range(left, right + 1)]
+        lines += [QLineF(left, y, right, y) for y in range(top, bottom + 1)]
+        painter.drawLines(lines)
 
     def _paint_fill(self, painter: QPainter, palette: theme.Palette) -> None:
         """What is empty of a partly filled block looks empty: tokens fill a cell from the left."""
-        image, columns = self._canvas.image, self._canvas.image.grid.columns
-        blocks = self._visible_blocks()
-        tier = image.tier
+        tier, blocks = self._canvas.image.tier, self._visible_blocks()
         fill = tier.fill[blocks]
         partial = (tier.state[blocks] >= BlockState.CACHED) & (fill < tier.block_size)
         blocks, share = blocks[partial], fill[partial] / max(tier.block_size, 1)
@@ -287,9 +299,11 @@ class _Overlay(QGraphicsItem):
         veil.setAlphaF(0.72)
         painter.setPen(Qt.PenStyle.NoPen)
         painter.setBrush(veil)
-        xs, ys = blocks % columns + share, blocks // columns
         painter.drawRects(
-            [QRectF(x, y, 1 - s, 1) for x, y, s in zip(xs.tolist(), ys.tolist(), share.tolist(), strict=True)]
+            [
+                QRectF(x + full, y, 1 - full, 1)
+                for (x, y), full in zip(self._corners(blocks), share.tolist(), strict=True)
+            ]
         )
 
     def _paint_outlines(self, painter: QPainter, palette: theme.Palette, cell: float) -> None:
@@ -300,17 +314,17 @@ class _Overlay(QGraphicsItem):
             return
         painter.setBrush(Qt.BrushStyle.NoBrush)
         painter.setPen(_pen(palette.ink, 1 if cell < 16 else 2))
-        columns = image.grid.columns
-        painter.drawRects([QRectF(b % columns, b // columns, 1, 1) for b in blocks.tolist()])
+        painter.drawRects([QRectF(x, y, 1, 1) for x, y in self._corners(blocks)])
 
     def _paint_line(self, painter: QPainter, palette: theme.Palette) -> None:
         if not self._line.size():
             return
         painter.setBrush(Qt.BrushStyle.NoBrush)
-        for colour, width in ((palette.window, 3.5), (palette.ink, 1.5)):
-            painter.setPen(_pen(colour, width))
-            painter.drawPolyline(self._line)
         width, height = self._canvas.cell_size
+        small = min(width, height) < HALO_CELL  # a halo would hide the cells that the line goes through
+        for colour, thick in ((palette.ink, 1.0),) if small else ((palette.window, 3.5), (palette.ink, 1.5)):
+            painter.setPen(_pen(colour, thick))
+            painter.drawPolyline(self._line)
         painter.setBrush(QColor(palette.ink))
         painter.setPen(_pen(palette.window, 1.5))
         painter.drawEllipse(self._line.at(0), 3.5 / width, 3.5 / height)
@@ -319,30 +333,34 @@ class _Overlay(QGraphicsItem):
         """A frame around a cell, never smaller than nine pixels."""
         if block is None or block >= self._canvas.image.tier.num_blocks:
             return
-        columns = self._canvas.image.grid.columns
+        row, column = self._canvas.image.grid.place_one(block)
         wide, high = (max(0.0, 4.5 / side - 0.5) for side in self._canvas.cell_size)
-        rect = QRectF(block % columns, block // columns, 1, 1).adjusted(-wide, -high, wide, high)
+        rect = QRectF(column, row, 1, 1).adjusted(-wide, -high, wide, high)
         painter.setBrush(Qt.BrushStyle.NoBrush)
         painter.setPen(_pen(colour, width))
         painter.drawRect(rect)
 
     def _visible_blocks(self) -> np.ndarray:
         left, right, top, bottom = self._canvas.visible_cells()
-        columns = self._canvas.image.grid.columns
-        blocks = (np.arange(top, bottom)[:, None] * columns + np.arange(left, right)).ravel()
+        blocks = self._canvas.image.grid.blocks_at(np.arange(top, bottom)[:, None], np.arange(left, right)).ravel()
         return blocks[blocks < self._canvas.image.tier.num_blocks]
+
+    def _corners(self, blocks: np.ndarray) -> list[tuple[int, int]]:
+        """Column and row of each block."""
+        rows, columns = self._canvas.image.grid.place(blocks)
+        return list(zip(columns.tolist(), rows.tolist(), strict=True))
 
     def _trace_line(self) -> QPolygonF:
         """The traced table as a line through cell centres; neighbours in a row are one stroke."""
-        blocks, columns = self._canvas.image.traced.astype(np.int64), self._canvas.image.grid.columns
+        blocks = self._canvas.image.traced
         if not self.ordered or len(blocks) < 2:
             return QPolygonF()
-        joined = (np.diff(blocks) == 1) & (blocks[1:] % columns != 0)
+        rows, columns = self._canvas.image.grid.place(blocks)
+        joined = (np.diff(rows) == 0) & (np.diff(columns) == 1)
         turn = np.concatenate([[True], ~(joined[:-1] & joined[1:]), [True]])
-        blocks = blocks[turn]
-        if len(blocks) > TRACE_TURNS:
+        if np.count_nonzero(turn) > TRACE_TURNS:
             return QPolygonF()
-        return QPolygonF([QPointF(b % columns + 0.5, b // columns + 0.5) for b in blocks.tolist()])
+        return QPolygonF([QPointF(x + 0.5, y + 0.5) for x, y in self._corners(blocks[turn])])
 
 
 def _pen(colour: str, width: float) -> QPen:

@@ -157,23 +157,22 @@ def ramp_colour(palette: Palette, share: float) -> str:
 
 
 def lookup_table(palette: Palette, *, tracing: bool = False) -> np.ndarray:
-    """uint8 ``[256, 3]``: the colour of each code of the map. One table serves every colouring.
+    """uint32 ``[256]``: each code's colour as ``0xffRRGGBB``. One table serves every colouring of the map.
 
     The upper half repeats the lower for the blocks of a traced request; while ``tracing``, the lower half is faded.
     """
-    colours = dict.fromkeys(range(CODE_TRACED), palette.window)
-    colours[CODE_DIMMED] = mix(palette.states[BlockState.FREE], palette.window, 0.5)
-    colours.update((CODE_STATE + state, colour) for state, colour in palette.states.items())
     free = palette.states[BlockState.FREE]
+    colours = dict.fromkeys(range(CODE_TRACED), palette.window)
+    colours[CODE_DIMMED] = mix(free, palette.window, 0.5)
+    colours.update((CODE_STATE + state, colour) for state, colour in palette.states.items())
     for state, share in ((BlockState.FREE, 0.0), (BlockState.RESERVED, 0.1), (BlockState.CACHED, 0.22)):
         colours[CODE_NEUTRAL + state] = mix(free, palette.muted, share)
     colours.update((CODE_RAMP + step, ramp_colour(palette, step / (RAMP_STEPS - 1))) for step in range(RAMP_STEPS))
     colours.update((CODE_REQUEST + n, request_colour(palette, n)) for n in range(REQUEST_COLOURS))
-    table = np.zeros((256, 3), np.uint8)
+    table = np.zeros(256, np.uint32)
     for code, colour in colours.items():
-        faded = mix(colour, palette.window, 0.72) if tracing else colour
-        table[code] = _rgb(faded)
-        table[code + CODE_TRACED] = _rgb(colour)
+        table[code] = QColor(mix(colour, palette.window, 0.72) if tracing else colour).rgb()
+        table[code + CODE_TRACED] = QColor(colour).rgb()
     return table
 
 
