@@ -262,10 +262,14 @@ def style_sheet(palette: Palette) -> str:
     QToolButton[role="rail"]:focus {{ border: 1px solid {palette.accent}; }}
     QPushButton[role="chip"]:checked, QToolButton[role="flat"]:checked, QToolButton[role="rail"]:checked {{
         background: {chosen}; }}
+    QLabel[role="question"] {{ background: {chosen}; border-radius: 8px; padding: 8px 12px; }}
+    QFrame[role="banner"] {{ background: {chosen}; border-bottom: 1px solid {palette.line}; }}
     QLineEdit, QPlainTextEdit, QTextEdit, QSpinBox, QDoubleSpinBox {{
         border: 1px solid {palette.line}; border-radius: 4px; padding: 4px 8px; background: {palette.surface};
         color: {palette.ink}; selection-background-color: {palette.accent};
         selection-color: {palette.on_accent}; }}
+    QTextBrowser[role="answer"], QTextBrowser[role="answer"]:focus {{
+        border: none; background: transparent; padding: 0; }}
     QTableView, QTreeView, QListView {{
         border: none; background: {palette.surface}; gridline-color: {palette.line};
         selection-background-color: {mix(palette.surface, palette.accent, 0.2)}; selection-color: {palette.ink}; }}
