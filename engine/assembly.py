@@ -16,6 +16,7 @@ from .config import GIB, EngineConfig
 from .core import Engine
 from .detokenizer import make_text_stream
 from .kv_cache import KVCache
+from .linear import pack_linears
 from .model import LoadedModel, load_model
 from .request import Request, Sequence, StepPlan, Work
 from .runner import ModelRunner
@@ -48,6 +49,7 @@ def assemble(config: EngineConfig, report: Report) -> Assembled:
     threads = config.threads or usable_cores()
     torch.set_num_threads(threads)
     model = load_model(config, report)
+    pack_linears(model.model)
     kind = model.device.type
     config = dataclasses.replace(
         config,
