@@ -268,6 +268,7 @@ def style_sheet(palette: Palette) -> str:
         border: 1px solid {palette.line}; border-radius: 4px; padding: 4px 8px; background: {palette.surface};
         color: {palette.ink}; selection-background-color: {palette.accent};
         selection-color: {palette.on_accent}; }}
+    QAbstractSpinBox QLineEdit, QAbstractSpinBox QLineEdit:focus {{ border: none; padding: 0; background: transparent; }}
     QTextBrowser[role="answer"], QTextBrowser[role="answer"]:focus {{
         border: none; background: transparent; padding: 0; }}
     QTableView, QTreeView, QListView {{
