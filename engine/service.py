@@ -120,7 +120,9 @@ def _watch_parent(service: Service) -> None:
     with contextlib.suppress(OSError, ValueError):
         while os.read(sys.stdin.fileno(), 4096):
             pass
-    if not service.released:
+    if service.released:
+        _log.info("The process that started the engine ended; released, the engine goes on")
+    else:
         service.stop("The process that started the engine ended.")
 
 

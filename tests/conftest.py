@@ -174,7 +174,7 @@ sys.exit(serve(EngineConfig(**what.pop("config")), **what))
 
 @contextmanager
 def _start_engine(
-    model: Path,
+    folder: Path,
     runtime: Path,
     *,
     name: str = "test",
@@ -183,7 +183,7 @@ def _start_engine(
     owned: bool = True,
     **config: Any,
 ) -> Iterator[EngineProcess]:
-    config = {"model": str(model), "device": "cpu", "num_blocks": 256, "block_size": 16, "threads": 1} | config
+    config = {"model": str(folder), "device": "cpu", "num_blocks": 256, "block_size": 16, "threads": 1} | config
     what = {"config": config, "name": name, "listen": listen, "owned": owned}
     environment = os.environ | {"PAGEDECK_RUNTIME": str(runtime), "PAGEDECK_STATE": str(runtime / "log")}
     process = subprocess.Popen(
