@@ -78,7 +78,7 @@ LIGHT = Palette(
     decode="#3d55c9",
     states={
         BlockState.FREE: "#dfe4ea",
-        BlockState.RESERVED: "#bcdcf2",
+        BlockState.RESERVED: "#a3cdee",
         BlockState.CACHED: "#73c4a8",
         BlockState.SWAPPED: "#c2609a",
         BlockState.ACTIVE: "#0072b2",
