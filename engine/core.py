@@ -244,6 +244,12 @@ class Engine:
         execution = _Execution()
         self.run_journal()
         self._execute(plan.work, execution)
+        if self.scheduler.budget < budget:
+            log.warning(
+                "step %d ran out of working memory; steps have at most %d tokens until token_budget is set again",
+                self.step_number,
+                self.scheduler.budget,
+            )
         outputs = self._accept(execution.sampled)
         prefill_tokens = sum(count for _, count, prefill in entries if prefill)
         decode_tokens = sum(count for _, count, prefill in entries if not prefill)
@@ -296,7 +302,8 @@ class Engine:
                 log.exception("step %d failed", self.step_number)
                 self._fail_all(works, error)
                 return
-            self._lower_ceiling(works)
+            tokens = sum(work.count for work in works)
+            self.scheduler.ceiling = max(1, min(self.scheduler.ceiling, tokens // 2))
             for part in parts:  # what failed in the first part has no place in the second
                 self._execute([work for work in part if work.sequence.finish_reason is None], execution)
             return
@@ -453,12 +460,6 @@ class Engine:
             return True
         blocks = self.cache.counts(sequence.number)[0]
         return self.speeds.swap_is_cheaper(blocks * self.cache.block_size * self.runner.slot_bytes, sequence.computed)
-
-    def _lower_ceiling(self, works: list[Work]) -> None:
-        tokens = sum(work.count for work in works)
-        self.scheduler.ceiling = max(1, min(self.scheduler.ceiling, tokens // 2))
-        log.warning("a step of %d tokens ran out of working memory; steps have at most %d tokens from now on, until "
-                    "token_budget is set again", tokens, self.scheduler.ceiling)  # fmt: skip
 
 
 @dataclass(slots=True)

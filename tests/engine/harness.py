@@ -7,7 +7,7 @@ from typing import Any
 from pagedeck.engine.config import EngineConfig
 from pagedeck.engine.core import Engine, StepResult
 from pagedeck.engine.kv_cache import KVCache
-from pagedeck.engine.request import Request
+from pagedeck.engine.request import Request, StepPlan
 from pagedeck.ipc.vocabulary import SamplingParams
 
 from .token_memory import TokenMemory, generate
@@ -29,6 +29,30 @@ class NumberStream:
         return ""
 
 
+class Troubled(TokenMemory):
+    """A device that fails where, and only where, it is told to."""
+
+    def __init__(self, *arguments: Any, **more: Any) -> None:
+        super().__init__(*arguments, vocabulary=VOCABULARY, **more)
+        self.memory = 10_000  # tokens that a step may have
+        self.broken = ""  # the id of a request that no step survives
+        self.not_finite = ""  # the id of one whose logits are not finite
+        self.largest = 0
+
+    def execute(self, plan: StepPlan, cache: Any) -> list[int]:
+        if plan.tokens > self.memory:
+            raise MemoryError
+        self.largest = max(self.largest, plan.tokens)
+        if any(work.sequence.request.id == self.broken for work in plan.work):
+            raise RuntimeError("the device is on fire")
+        tokens = super().execute(plan, cache)
+        sampling = [work for work in plan.work if work.samples]
+        return [
+            -1 if work.sequence.request.id == self.not_finite else token
+            for work, token in zip(sampling, tokens, strict=True)
+        ]
+
+
 def make_engine(
     *,
     num_blocks: int = 64,
@@ -42,7 +66,7 @@ def make_engine(
     config = EngineConfig(block_size=block_size, **{"token_budget": 32, "max_batch_size": 16, **settings})
     cache = KVCache(num_blocks, block_size, host_blocks, prefix_caching=config.prefix_caching)
     if runner is None:
-        runner = TokenMemory(num_blocks * block_size, host_blocks * block_size, vocabulary=VOCABULARY)
+        runner = Troubled(num_blocks * block_size, host_blocks * block_size)
     return Engine(
         config,
         cache,

@@ -12,13 +12,12 @@ import pytest
 from pagedeck.engine.config import GIB
 from pagedeck.engine.core import ENDED_KEPT, Engine
 from pagedeck.engine.facts import request_facts, setting_facts
-from pagedeck.engine.request import Request, StepPlan
+from pagedeck.engine.request import Request
 from pagedeck.ipc.protocol import ReconfigureReport, SettingInfo
 from pagedeck.ipc.telemetry import Percentiles, RequestRow, Stats, StepRecord, TierStats
 from pagedeck.ipc.vocabulary import FinishReason, Refused, RequestState, SamplingParams
 
-from .harness import VOCABULARY, expected, make_engine, output, run, step, submit
-from .token_memory import TokenMemory
+from .harness import VOCABULARY, Troubled, expected, make_engine, output, run, step, submit
 
 
 def prompt(length: int, first: int = 1) -> list[int]:
@@ -182,30 +181,6 @@ def test_ended_requests_stay_known_within_bounds() -> None:
 
 
 # --- failures -------------------------------------------------------------------------------------------------------
-
-
-class Troubled(TokenMemory):
-    """A device that fails where it is told to."""
-
-    def __init__(self, *arguments: Any, **more: Any) -> None:
-        super().__init__(*arguments, vocabulary=VOCABULARY, **more)
-        self.memory = 10_000  # tokens that a step may have
-        self.broken = ""  # the id of a request that no step survives
-        self.not_finite = ""  # the id of one whose logits are not finite
-        self.largest = 0
-
-    def execute(self, plan: StepPlan, cache: Any) -> list[int]:
-        if plan.tokens > self.memory:
-            raise MemoryError
-        self.largest = max(self.largest, plan.tokens)
-        if any(work.sequence.request.id == self.broken for work in plan.work):
-            raise RuntimeError("the device is on fire")
-        tokens = super().execute(plan, cache)
-        sampling = [work for work in plan.work if work.samples]
-        return [
-            -1 if work.sequence.request.id == self.not_finite else token
-            for work, token in zip(sampling, tokens, strict=True)
-        ]
 
 
 def test_logits_that_are_not_finite_fail_that_request_only() -> None:
