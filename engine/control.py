@@ -37,6 +37,7 @@ from ..ipc.protocol import (
 )
 from ..ipc.vocabulary import FinishReason, Refused, parse_priority
 from .facts import setting_facts
+from .intake import Intake, Prepared
 from .request import Request
 
 if TYPE_CHECKING:
@@ -53,17 +54,24 @@ _BLOCK_BYTES = 13
 class Control:
     """Carries out clients' messages on ``engine``; called between steps, on the thread that runs them.
 
-    ``send`` gives a message to a client. ``text`` turns prompts into tokens and tokens into text.
+    ``send`` gives a message to a client. ``text`` turns prompts into tokens and tokens into text; ``deliver`` is given
+    those that were read, on another thread, and brings them to :meth:`submit_prepared` on this one.
     """
 
     def __init__(
-        self, engine: Engine, text: Text, publisher: Publisher, send: Callable[[str, EngineMessage], None]
+        self,
+        engine: Engine,
+        text: Text,
+        publisher: Publisher,
+        send: Callable[[str, EngineMessage], None],
+        deliver: Callable[[Prepared], None],
     ) -> None:
         self._engine = engine
         self._text = text
         self._publisher = publisher
         self._send = send
-        self._actions: dict[type[Any], Callable[[str, Any], EngineMessage]] = {
+        self._intake = Intake(text, deliver)
+        self._actions: dict[type[Any], Callable[[str, Any], EngineMessage | None]] = {
             Submit: self._submit,
             Cancel: self._cancel,
             SetPriority: self._set_priority,
@@ -74,23 +82,52 @@ class Control:
             DescribeRequest: self._describe_request,
         }
 
+    @property
+    def has_work(self) -> bool:
+        """Whether any request is running, waiting or being read."""
+        return self._engine.has_work or len(self._intake) > 0
+
     def handle(self, client: str, message: ClientMessage) -> None:
         """Carry out one message. Whatever is wrong with it is answered and goes no further."""
+        self._answer(client, message.id, lambda: self._actions[type(message)](client, message))
+
+    def _answer(self, client: str, id: str, action: Callable[[], EngineMessage | None]) -> None:
         try:
-            reply = self._actions[type(message)](client, message)
+            reply = action()
         except Refused as refused:
-            reply = Failed(id=message.id, code=refused.code, message=str(refused), field=refused.field)
+            reply = Failed(id=id, code=refused.code, message=str(refused), field=refused.field)
         except Exception as error:
-            _log.exception("%s failed: %s: %s", type(message).__name__, type(error).__name__, error)
-            reply = Failed(id=message.id, code="internal", message=f"{type(error).__name__}: {error}")
-        self._send(client, reply)
+            _log.exception("A message failed: %s: %s", type(error).__name__, error)
+            reply = Failed(id=id, code="internal", message=f"{type(error).__name__}: {error}")
+        if reply is not None:
+            self._send(client, reply)
 
     # --- requests ---------------------------------------------------------------------------------------------------
 
-    def _submit(self, client: str, message: Submit) -> Accepted:
+    def _submit(self, client: str, message: Submit) -> Accepted | None:
+        if message.prompt is None and message.messages is None:
+            return self._queue(client, message, self._text.prompt(message))
+        if message.id in self._intake:
+            raise Refused(f"A request {message.id!r} is being read already.", field="id", code="duplicate")
+        if len(self._intake) >= self._engine.config.max_queue:
+            raise Refused(f"{len(self._intake):,} prompts wait to be read already (max_queue).", code="queue_full")
+        self._intake.put(client, message)
+        return None
+
+    def submit_prepared(self, prepared: Prepared) -> None:
+        """Go on with a submission whose prompt was read, unless it was cancelled meanwhile."""
+        if not self._intake.take(prepared):
+            return
+        client, message, outcome = prepared.client, prepared.message, prepared.outcome
+        if isinstance(outcome, Refused):
+            self._send(client, Failed(id=message.id, code=outcome.code, message=str(outcome), field=outcome.field))
+        else:
+            self._answer(client, message.id, lambda: self._queue(client, message, outcome))
+
+    def _queue(self, client: str, message: Submit, prompt: list[int]) -> Accepted:
         request = self._engine.submit(
             id=message.id,
-            prompt=self._text.prompt(message),
+            prompt=prompt,
             sampling=message.sampling,
             priority=parse_priority(message.priority),
             client=client,
@@ -101,9 +138,22 @@ class Control:
 
     def _cancel(self, _client: str, message: Cancel) -> Done:
         # Whoever can connect may cancel: the socket belongs to one user.
-        if not self._engine.cancel(message.request):
+        if message.request in self._intake:
+            owner = self._intake.cancel(message.request)
+            self._send(owner, Finished(id=message.request, samples=[SampleResult(0, FinishReason.CANCELLED.value, 0)]))
+        elif not self._engine.cancel(message.request):
             raise unknown(message.request)
         return Done(id=message.id)
+
+    def cancel_client(self, client: str) -> int:
+        """End all requests of a client that is gone; how many there were."""
+        return self._intake.cancel_client(client) + self._engine.cancel_client(client)
+
+    def abandon(self, reason: str) -> None:
+        """Tell every request that it ends here because the engine does."""
+        live = [(request.client, request.id) for request in self._engine.requests.values()]
+        for client, id in [*live, *self._intake.cancel_all()]:
+            self._send(client, Failed(id=id, code="shutdown", message=reason))
 
     def _set_priority(self, _client: str, message: SetPriority) -> Done:
         request = self._live(message.request)

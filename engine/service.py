@@ -34,6 +34,7 @@ from ..ipc.telemetry import TOPIC_EVENT, Event
 from ..ipc.vocabulary import EngineState, Refused
 from .config import EngineConfig
 from .control import Control, config_reply, ending_of, tokens_of
+from .intake import Prepared
 from .logs import ROOT, EventHandler, close_log, open_log
 from .publisher import Publisher
 from .switchboard import ClientGone, Received, Switchboard, SwitchboardFailed
@@ -41,9 +42,13 @@ from .text import Text
 
 if TYPE_CHECKING:
     from .assembly import Assembled
+    from .core import Engine
 
 #: How long a terminated engine goes on with what it has.
 DRAIN_S = 10.0
+
+#: Nothing is due while the model loads; whatever arrives wakes the loop.
+_LOADING_WAIT_S = 60.0
 
 Progress = Callable[[str, float | None], None]
 
@@ -70,6 +75,15 @@ class _LoadFailed:
 class _Stop:
     reason: str
     drain_s: float | None
+
+
+@dataclass(slots=True)
+class _Serving:
+    """What there is once the model is loaded."""
+
+    engine: Engine
+    control: Control
+    publisher: Publisher
 
 
 def serve(
@@ -171,9 +185,7 @@ class Service:
             log=connection.log,
         )
         self._switchboard = Switchboard(endpoint, self._inbox, self._current_status)
-        self._loaded: Assembled | None = None
-        self._control: Control | None = None
-        self._publisher: Publisher | None = None
+        self._serving: _Serving | None = None
         self._stopping: _Stop | None = None
         self._stop_at: float | None = None
         self._interrupted = False
@@ -220,9 +232,8 @@ class Service:
 
     def _end(self) -> None:
         text = self._stopping.reason if self._stopping else self._status.detail
-        if self._loaded is not None:
-            for request in self._loaded.engine.requests.values():
-                self._switchboard.send(request.client, Failed(id=request.id, code="shutdown", message=text))
+        if self._serving is not None:
+            self._serving.control.abandon(text)
         if self._status.state != EngineState.FAILED:  # then its last words are said
             self._announce(EngineState.STOPPED, text)
             _log.info("Stopped: %s", text)
@@ -233,16 +244,20 @@ class Service:
         while not self._done():
             for item in self._arrivals(wait):
                 self._handle(item)
-            if self._loaded is None:
-                wait = 60.0
-                continue
-            if self._loaded.engine.has_work:
-                self._step(self._loaded)
-            assert self._publisher is not None
-            wait = self._publisher.tick(time.monotonic())
-            self._status.stats = self._publisher.stats
-            if self._loaded.engine.has_work:
-                wait = 0.0
+            wait = _LOADING_WAIT_S if self._serving is None else self._turn(self._serving)
+
+    def _turn(self, serving: _Serving) -> float:
+        """A step, if there is work, and the telemetry that is due; returns the seconds until something may be due."""
+        if serving.engine.has_work:
+            result = serving.engine.step()
+            for output in result.outputs:
+                self._switchboard.send(output.request.client, tokens_of(output))
+            for request in result.ended:
+                self._switchboard.send(request.client, ending_of(request))
+            serving.publisher.stepped(result)
+        wait = serving.publisher.tick(time.monotonic())
+        self._status.stats = serving.publisher.stats
+        return 0.0 if serving.engine.has_work else wait
 
     def _arrivals(self, wait: float) -> Iterator[object]:
         """Everything that has arrived; waits for the first for up to ``wait`` seconds."""
@@ -256,26 +271,20 @@ class Service:
     def _done(self) -> bool:
         if self._stopping is None:
             return False
-        if self._loaded is None or not self._loaded.engine.has_work:
+        if self._serving is None or not self._serving.control.has_work:
             return True
         return self._stop_at is not None and time.monotonic() >= self._stop_at
-
-    def _step(self, loaded: Assembled) -> None:
-        result = loaded.engine.step()
-        for output in result.outputs:
-            self._switchboard.send(output.request.client, tokens_of(output))
-        for request in result.ended:
-            self._switchboard.send(request.client, ending_of(request))
-        assert self._publisher is not None
-        self._publisher.stepped(result)
 
     # --- what arrives -------------------------------------------------------------------------------------------------
 
     def _handle(self, item: object) -> None:
         if isinstance(item, Received):
             self._receive(item.client, item.message)
+        elif isinstance(item, Prepared):
+            assert self._serving is not None
+            self._serving.control.submit_prepared(item)
         elif isinstance(item, ClientGone):
-            cancelled = self._loaded.engine.cancel_client(item.client) if self._loaded else 0
+            cancelled = self._serving.control.cancel_client(item.client) if self._serving else 0
             if cancelled:
                 _log.info("%s %d requests cancelled.", item.reason, cancelled)
         elif isinstance(item, _Report):
@@ -296,16 +305,16 @@ class Service:
 
     def _receive(self, client: str, message: ClientMessage) -> None:
         if isinstance(message, Shutdown):
-            self._switchboard.send(client, Done(id=message.id))
             self._stop_for(_Stop("A client asked for it.", None if message.drain else 0.0))
+            self._switchboard.send(client, Done(id=message.id))
         elif isinstance(message, Release):
             self.released = True
             self._switchboard.send(client, Done(id=message.id))
         elif self._stopping is not None and isinstance(message, Submit):
             text = "The engine is about to stop and takes nothing new."
             self._switchboard.send(client, Failed(id=message.id, code="draining", message=text))
-        elif self._control is not None:
-            self._control.handle(client, message)
+        elif self._serving is not None:
+            self._serving.control.handle(client, message)
         elif isinstance(message, GetConfig):
             self._switchboard.send(client, config_reply(message.id, self._config))
         else:
@@ -335,9 +344,9 @@ class Service:
     def _take_over(self, loaded: Assembled) -> None:
         engine, model = loaded.engine, loaded.model
         text = Text(model.tokenizer)
-        self._loaded, self._config = loaded, engine.config
-        self._publisher = Publisher(self._status.epoch, engine, self._switchboard)
-        self._control = Control(engine, text, self._publisher, self._switchboard.send)
+        publisher = Publisher(self._status.epoch, engine, self._switchboard)
+        control = Control(engine, text, publisher, self._switchboard.send, self._inbox.put)
+        self._serving = _Serving(engine, control, publisher)
         self._status = msgspec.structs.replace(
             self._status,
             model=model.name,
@@ -350,7 +359,7 @@ class Service:
         )
         if self._stopping is None:
             self._announce(EngineState.READY, "")
-        _log.info("Ready: %s", self._config.model)
+        _log.info("Ready: %s", model.name)
 
     def _fail(self, error: BaseException) -> None:
         if isinstance(error, Refused):

@@ -44,7 +44,7 @@ from pagedeck.ipc.telemetry import (
     Steps,
     TierBlocks,
 )
-from pagedeck.ipc.vocabulary import BlockState, Refused
+from pagedeck.ipc.vocabulary import BlockState, Refused, SamplingParams
 
 from .harness import VOCABULARY, make_engine
 from .token_memory import TokenMemory, generate
@@ -70,11 +70,30 @@ class GatedMemory(TokenMemory):
         assert self.at_gate.acquire(timeout=30)
 
 
+class GatedTokenizer:
+    """Reads a text as its bytes, when it is let."""
+
+    chat_template = None
+
+    def __init__(self) -> None:
+        self.gate = threading.Event()
+        self.reading = threading.Semaphore(0)
+
+    def __call__(self, text: str, **_options: Any) -> dict[str, list[int]]:
+        self.reading.release()
+        self.gate.wait()
+        return {"input_ids": list(text.encode())}
+
+    def decode(self, token_ids: list[int], **_options: Any) -> str:
+        return bytes(token % 256 for token in token_ids).decode(errors="replace")
+
+
 class Running:
     """A service on a thread of its own. ``load`` is what makes its engine."""
 
-    def __init__(self, load: Callable[[Any, Any], Engine], name: str = "e") -> None:
+    def __init__(self, load: Callable[[Any, Any], Engine], tokenizer: GatedTokenizer | None, name: str = "e") -> None:
         self.engine: Engine | None = None
+        self.tokenizer = tokenizer
         self._load = load
         endpoint = bind(zmq.Context.instance(), name=name, listen=None, model="numbers", log="")
         self.connection: Connection = endpoint.connection
@@ -85,7 +104,7 @@ class Running:
 
     def _assemble(self, config: EngineConfig, report: Any) -> Any:
         self.engine = self._load(config, report)
-        model = SimpleNamespace(name="numbers", tokenizer=None, parameters=7)
+        model = SimpleNamespace(name="numbers", tokenizer=self.tokenizer, parameters=7)
         made = SimpleNamespace(device="cpu", dtype="none", model="numbers")
         return SimpleNamespace(engine=self.engine, model=model, config=made)
 
@@ -104,8 +123,10 @@ def serve(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[
     monkeypatch.setenv("PAGEDECK_RUNTIME", str(tmp_path / "run"))
     started: list[Running] = []
 
-    def start(load: Callable[[Any, Any], Engine] | None = None, **settings: Any) -> Running:
-        running = Running(load or (lambda _config, _report: make_engine(**settings)))
+    def start(
+        load: Callable[[Any, Any], Engine] | None = None, tokenizer: GatedTokenizer | None = None, **settings: Any
+    ) -> Running:
+        running = Running(load or (lambda _config, _report: make_engine(**settings)), tokenizer)
         started.append(running)
         if load is None:
             with Client(running.connection) as client:
@@ -116,6 +137,8 @@ def serve(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[
     for running in started:
         if running.engine is not None and isinstance(running.engine.runner, GatedMemory):
             running.engine.runner.gate.set()
+        if running.tokenizer is not None:
+            running.tokenizer.gate.set()
         running.service.stop("The test is over.")
         running.wait()
 
@@ -278,6 +301,50 @@ def test_an_id_that_lives_is_refused_and_one_that_ended_is_not(serve: Callable[.
         one.cancel("mine")
         assert first.finished
         assert other.submit(message).accepted.number == 2
+
+
+# --- prompts that take long to read -----------------------------------------------------------------------------
+
+
+def test_a_long_prompt_is_read_beside_the_others(serve: Callable[..., Running]) -> None:
+    running = serve(tokenizer=GatedTokenizer())
+    with Client(running.connection) as client:
+        long = client.submit("hello", max_tokens=5, **GREEDY)
+        assert running.tokenizer.reading.acquire(timeout=30)
+        assert ask(client, 1).token_ids() == expected(1)
+        assert not long.ended
+        running.tokenizer.gate.set()
+        assert long.token_ids() == generate(list(b"hello"), 5, VOCABULARY)
+
+
+def test_a_prompt_that_is_being_read_can_be_cancelled(serve: Callable[..., Running]) -> None:
+    running = serve(tokenizer=GatedTokenizer())
+    with Client(running.connection) as client:
+        stream = client.submit(Submit(id="mine", prompt="hello"))
+        assert running.tokenizer.reading.acquire(timeout=30)
+        with Client(running.connection) as other, pytest.raises(EngineError) as error:
+            other.submit(Submit(id="mine", prompt="again")).text()
+        assert error.value.code == "duplicate"
+        stream.cancel()
+        assert stream.finished.samples[0].finish_reason == "cancelled" and stream.text() == ""
+        again = client.submit(Submit(id="mine", prompt="goodbye", sampling=SamplingParams(max_tokens=2, **GREEDY)))
+        running.tokenizer.gate.set()
+        assert again.token_ids() == generate(list(b"goodbye"), 2, VOCABULARY)
+        assert client.status().state == "ready" and running.engine.metrics.counters.finished == 1
+
+
+def test_draining_and_shutting_down_count_prompts_that_are_being_read(serve: Callable[..., Running]) -> None:
+    running = serve(tokenizer=GatedTokenizer())
+    with Client(running.connection) as client:
+        stream = client.submit("hello", max_tokens=2, **GREEDY)
+        assert running.tokenizer.reading.acquire(timeout=30)
+        client.shutdown(drain=True)
+        assert client.status().state == "draining"
+        client.shutdown()
+        with pytest.raises(EngineError) as error:
+            stream.text()
+        assert error.value.code == "shutdown"
+    assert running.wait() == 0
 
 
 # --- settings -----------------------------------------------------------------------------------------------------

@@ -1,0 +1,88 @@
+"""Prompts to tokens beside the core loop: a long text must not make everybody else's tokens wait."""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from ..ipc.protocol import Submit
+from ..ipc.vocabulary import Refused
+from .text import Text
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True, eq=False)
+class Prepared:
+    """A submission whose prompt was read: its tokens, or why there are none."""
+
+    client: str
+    message: Submit
+    outcome: list[int] | Refused
+
+
+class Intake:
+    """Reads prompts one after another on a thread of its own and gives each to ``deliver``, called on that thread.
+
+    All methods belong to the core's thread. A submission is known here until it was taken back or cancelled.
+    """
+
+    def __init__(self, text: Text, deliver: Callable[[Prepared], None]) -> None:
+        self._text = text
+        self._deliver = deliver
+        self._queue: queue.SimpleQueue[tuple[str, Submit]] = queue.SimpleQueue()
+        self._pending: dict[str, tuple[str, Submit]] = {}
+        threading.Thread(target=self._run, name="intake", daemon=True).start()
+
+    def __contains__(self, id: str) -> bool:
+        return id in self._pending
+
+    def __len__(self) -> int:
+        return len(self._pending)
+
+    def put(self, client: str, message: Submit) -> None:
+        self._pending[message.id] = (client, message)
+        self._queue.put((client, message))
+
+    def take(self, prepared: Prepared) -> bool:
+        """Whether a delivered submission still counts; it is not known here any more."""
+        pending = self._pending.get(prepared.message.id)
+        if pending is None or pending[1] is not prepared.message:
+            return False
+        del self._pending[prepared.message.id]
+        return True
+
+    def cancel(self, id: str) -> str:
+        """Forget a submission; returns its client."""
+        return self._pending.pop(id)[0]
+
+    def cancel_client(self, client: str) -> int:
+        """Forget all submissions of a client; how many there were."""
+        theirs = [id for id, (owner, _) in self._pending.items() if owner == client]
+        for id in theirs:
+            del self._pending[id]
+        return len(theirs)
+
+    def cancel_all(self) -> list[tuple[str, str]]:
+        """Forget everything; returns clients and ids."""
+        all_of_them = [(client, id) for id, (client, _) in self._pending.items()]
+        self._pending.clear()
+        return all_of_them
+
+    def _run(self) -> None:
+        while True:
+            client, message = self._queue.get()
+            if self._pending.get(message.id, (None, None))[1] is message:  # else nobody waits for it any more
+                self._deliver(Prepared(client, message, self._read(message)))
+
+    def _read(self, message: Submit) -> list[int] | Refused:
+        try:
+            return self._text.prompt(message)
+        except Refused as refused:
+            return refused
+        except Exception as error:
+            _log.exception("A prompt could not be read: %s: %s", type(error).__name__, error)
+            return Refused(f"The prompt could not be read: {type(error).__name__}: {error}", code="internal")
