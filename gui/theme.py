@@ -268,7 +268,9 @@ def style_sheet(palette: Palette) -> str:
         border: 1px solid {palette.line}; border-radius: 4px; padding: 4px 8px; background: {palette.surface};
         color: {palette.ink}; selection-background-color: {palette.accent};
         selection-color: {palette.on_accent}; }}
-    QAbstractSpinBox QLineEdit, QAbstractSpinBox QLineEdit:focus {{ border: none; padding: 0; background: transparent; }}
+    QAbstractSpinBox QLineEdit, QAbstractSpinBox QLineEdit:focus {{
+        border: none; padding: 0 8px; background: transparent; }}
+    QAbstractSpinBox::up-button, QAbstractSpinBox::down-button {{ width: 0; border: none; }}
     QTextBrowser[role="answer"], QTextBrowser[role="answer"]:focus {{
         border: none; background: transparent; padding: 0; }}
     QTableView, QTreeView, QListView {{
