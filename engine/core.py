@@ -302,8 +302,8 @@ class Engine:
                 log.exception("step %d failed", self.step_number)
                 self._fail_all(works, error)
                 return
-            tokens = sum(work.count for work in works)
-            self.scheduler.ceiling = max(1, min(self.scheduler.ceiling, tokens // 2))
+            failed = sum(work.count for work in works)
+            self.scheduler.ceiling = max(1, min(self.scheduler.ceiling, failed // 2))
             for part in parts:  # what failed in the first part has no place in the second
                 self._execute([work for work in part if work.sequence.finish_reason is None], execution)
             return
