@@ -54,6 +54,12 @@ class Run:
             del self.live[seq]
         self.cache.check()
 
+    def hog(self, blocks: int) -> None:
+        """Take this many blocks for a moment; cached ones have to go, and nothing comes in their place."""
+        self.cache.open(10**6, [0])
+        self.cache.grow(10**6, blocks * SIZE)
+        self.cache.close(10**6)
+
     def output(self, seq: int) -> list[int]:
         return self.live[seq].tokens[self.live[seq].prompt_length :]
 
@@ -345,6 +351,40 @@ def test_host_blocks_come_in_only_as_far_as_there_is_room():
     run.finish(3)
     assert run.cache.available == 1 and run.cache.host.cached_count == 2
     assert run.cache.match(PROMPT) == 4 == run.open(4, PROMPT)
+
+
+CHAIN = list(range(10, 26))  # four blocks
+
+
+def test_the_host_tier_too_gives_up_leaves_first():
+    run = Run(6, host=4)
+    for prompt in (CHAIN[:8], CHAIN[:4], CHAIN[:8]):  # the last finds one block on the device, one in the host tier
+        run.open(1, [*prompt, 99])
+        run.step(1)
+        run.finish(1)
+        run.hog(6 if prompt == CHAIN[:8] else 5)
+        run.cache.check()
+    run.memory.run_journal(run.cache)
+    run.cache.resize_host(1)
+    assert run.cache.match([*CHAIN[:8], 0]) == 4
+
+
+def test_a_merge_gives_up_what_nothing_leads_to_any_more():
+    """The chain stands in both tiers; its first new block would have to come from both, so its second is lost too."""
+    run = Run(6, host=4)
+    for prompt, blocks in ((CHAIN, 6), (CHAIN[:4], 5), (CHAIN, 0)):
+        run.open(1, [*prompt, 99])
+        run.step(1)
+        run.finish(1)
+        run.hog(blocks)
+    run.memory.run_journal(run.cache)
+    run.memory.resize_host(run.cache.resize_host(3), SIZE)
+    run.hog(5)
+    assert (run.cache.device.cached_count, run.cache.host.cached_count) == (1, 3)
+    assert run.cache.match([*CHAIN, 0]) == 16
+    assert run.cache.repage(2 * SIZE).cached_dropped == 4
+    run.cache.check()
+    assert run.cache.match([*CHAIN, 0]) == 0
 
 
 def test_switching_prefix_caching_off_and_on_under_live_sequences():
