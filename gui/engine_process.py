@@ -15,6 +15,9 @@ from pathlib import Path
 from PySide6.QtCore import QObject, QTimer, Signal
 
 _WATCH_MS = 150
+
+#: How long a terminated engine has before it is killed.
+KILL_AFTER_MS = 3000
 _LAST_LINES = 12
 _LAST_BYTES = 16_384
 
@@ -132,7 +135,7 @@ class EngineProcess(QObject):
             return
         self._insisted = True
         self._child.terminate()
-        self._deadline.start(3000)
+        self._deadline.start(KILL_AFTER_MS)
 
     def _look(self) -> None:
         if self._child is None or self._child.poll() is None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from PySide6.QtCore import QEvent, Qt
-from PySide6.QtGui import QFontMetrics
+from PySide6.QtGui import QFont, QFontMetrics
 from PySide6.QtWidgets import QHBoxLayout, QLabel, QSizePolicy, QWidget
 
 from ..ipc.telemetry import Stats
@@ -34,10 +34,10 @@ class Figure(QLabel):
         text = "".join(parts)
         if text != self.text():
             self.setText(text)
-        plain = f"{before} {self._widest} {after}".strip()
-        bold = self.font()
+        bold = QFont(self.font())
         bold.setBold(True)
-        self.setMinimumWidth(QFontMetrics(bold).horizontalAdvance(plain))
+        names = QFontMetrics(self.font()).horizontalAdvance(f"{before}{NBSP}{after}")
+        self.setMinimumWidth(QFontMetrics(bold).horizontalAdvance(self._widest) + names)
         self.setAccessibleName(f"{before} {number} {after}".strip())
 
 
@@ -51,7 +51,7 @@ class Glance(QWidget):
         self.rate, self.ttft = Figure("0,000"), Figure("00.0 ms")
         layout = QHBoxLayout(self)
         layout.setContentsMargins(0, 0, 0, 0)
-        layout.setSpacing(2 * theme.GRID)
+        layout.setSpacing(round(1.5 * theme.GRID))
         for figure in (self.memory, self.running, self.waiting, self.rate, self.ttft):
             layout.addWidget(figure)
         self.setSizePolicy(QSizePolicy.Policy.Maximum, QSizePolicy.Policy.Preferred)

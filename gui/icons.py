@@ -12,7 +12,7 @@ from PySide6.QtSvg import QSvgRenderer
 from .. import assets
 
 FOLDER = Path(assets.__file__).parent / "icons"
-_SIZES = (16, 20, 24, 32, 48, 64, 128)
+_SIZES = (16, 24, 32, 48)
 
 
 @cache
@@ -43,6 +43,6 @@ def icon(name: str, colour: QColor, disabled: QColor | None = None) -> QIcon:
 def app_icon() -> QIcon:
     """The application's own icon, in its own colours."""
     made = QIcon()
-    for size in (*_SIZES, 256):
+    for size in (*_SIZES, 128, 256):
         made.addPixmap(_pixmap(_drawing("pagedeck"), size))
     return made

@@ -10,7 +10,6 @@ from PySide6.QtGui import QShowEvent
 from PySide6.QtWidgets import (
     QComboBox,
     QFormLayout,
-    QFrame,
     QHBoxLayout,
     QLabel,
     QPlainTextEdit,
@@ -56,6 +55,7 @@ class Facts(QWidget):
         self._rows = [(QLabel(), QLabel(wordWrap=True)) for _ in range(count)]
         for name, value in self._rows:
             name.setProperty("role", "muted")
+            name.setAlignment(Qt.AlignmentFlag.AlignTop)
             value.setFont(theme.number_font(value.font()))
             value.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
             form.addRow(name, value)
@@ -71,7 +71,7 @@ class Facts(QWidget):
 
 def _text_view(lines: int) -> QPlainTextEdit:
     view = QPlainTextEdit(readOnly=True, tabChangesFocus=True)
-    view.setMinimumHeight(lines * view.fontMetrics().lineSpacing() + 2 * theme.GRID)
+    view.setMinimumHeight(lines * view.fontMetrics().lineSpacing() + 3 * theme.GRID)
     return view
 
 
@@ -290,7 +290,7 @@ class BlockSection(QWidget):
         self._selection = selection
         self._block: tuple[str, int] | None = None
         self.detail: BlockDetail | None = None
-        self.problem = ""
+        self.problem: Failed | None = None
 
         self.title = QLabel()
         self.title.setProperty("role", "title")
@@ -306,6 +306,7 @@ class BlockSection(QWidget):
         self._tokens_title.setProperty("role", "muted")
         self.tokens = _text_view(4)
         self.tokens.setFont(theme.mono_font())
+        self.tokens.setMaximumHeight(self.tokens.minimumHeight())
         layout = QVBoxLayout(self)
         layout.setContentsMargins(0, 0, 0, 0)
         layout.setSpacing(theme.GRID)
@@ -314,11 +315,11 @@ class BlockSection(QWidget):
         layout.addWidget(self._owners_title)
         layout.addWidget(self.owners)
         layout.addWidget(self._tokens_title)
-        layout.addWidget(self.tokens, 1)
+        layout.addWidget(self.tokens)
 
     def turn_to(self, block: tuple[str, int] | None) -> None:
         if block != self._block:
-            self.detail, self.problem = None, ""
+            self.detail, self.problem = None, None
         self._block = block
         if block is not None:
             self.show_detail()
@@ -334,9 +335,9 @@ class BlockSection(QWidget):
         if block != self._block:
             return
         if isinstance(reply, BlockDetail):
-            self.detail, self.problem = reply, ""
+            self.detail, self.problem = reply, None
         elif isinstance(reply, Failed):
-            self.detail, self.problem = None, words.failure(reply)
+            self.detail, self.problem = None, reply
         self.show_detail()
 
     def show_detail(self) -> None:
@@ -356,7 +357,7 @@ class BlockSection(QWidget):
 
     def _facts(self, tier_name: str, detail: BlockDetail | None) -> list[tuple[str, str]]:
         if detail is None:
-            return [(self.tr("Problem"), self.problem)] if self.problem else []
+            return [(self.tr("Problem"), words.failure(self.problem))] if self.problem is not None else []
         size = self._link.view.tier(tier_name).block_size
         fill = f"{quantities.count(detail.fill)} / {quantities.count(size)} {words.unit('tokens')}"
         return [
@@ -391,14 +392,12 @@ class Inspector(QWidget):
         self.block = BlockSection(link, selection)
         self.empty = QLabel(alignment=Qt.AlignmentFlag.AlignCenter, wordWrap=True)
         self.empty.setProperty("role", "muted")
-        self._rule = QFrame(frameShape=QFrame.Shape.HLine)
 
         inner = QWidget()
         column = QVBoxLayout(inner)
         column.setContentsMargins(2 * theme.GRID, 2 * theme.GRID, 2 * theme.GRID, 2 * theme.GRID)
         column.setSpacing(2 * theme.GRID)
         column.addWidget(self.block)
-        column.addWidget(self._rule)
         column.addWidget(self.request, 1)
         column.addWidget(self.empty, 1)
         column.addStretch(0)
@@ -422,7 +421,6 @@ class Inspector(QWidget):
         self.block.turn_to(block)
         self.request.setVisible(row is not None)
         self.block.setVisible(block is not None)
-        self._rule.setVisible(row is not None and block is not None)
         self.empty.setVisible(row is None and block is None)
         self._ask()
 

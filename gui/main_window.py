@@ -121,6 +121,7 @@ class MainWindow(QMainWindow):
         self.said.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
         self.statusBar().addWidget(self.said, 1)
         self.statusBar().setSizeGripEnabled(False)
+        self.statusBar().setContentsMargins(2 * theme.GRID, 0, 2 * theme.GRID, 0)
         self._hold = QTimer(self, interval=HOLD_MS, singleShot=True)
 
     def _restore(self) -> None:
@@ -133,6 +134,7 @@ class MainWindow(QMainWindow):
         if splitter is not None:
             self.splitter.restoreState(splitter)
         self.rail.choose(str(self._settings.value("window/page", PAGES[0].key)))
+        self.rail.button(self.rail.current).setFocus()
 
     def _keep(self) -> None:
         self._settings.setValue("window/geometry", self.saveGeometry())

@@ -23,7 +23,7 @@ def number(value: float) -> str:
     magnitude = abs(value)
     if magnitude >= 100 or value == 0:
         return count(value)
-    return QLocale().toString(value, "f", 1 if magnitude >= 10 else 2)
+    return QLocale().toString(float(value), "f", 1 if magnitude >= 10 else 2)
 
 
 def short(value: float) -> str:
@@ -31,14 +31,14 @@ def short(value: float) -> str:
     magnitude = abs(value)
     if magnitude >= 9.95 or value == 0:
         return count(value)
-    return QLocale().toString(value, "f", 1 if magnitude >= 0.995 else 2)
+    return QLocale().toString(float(value), "f", 1 if magnitude >= 0.995 else 2)
 
 
 def percent(share: float) -> str:
     """A share from 0 to 1: ``63 %``; one decimal below ten."""
     value = 100 * share
     digits = 1 if 0 < value < 9.95 else 0
-    return f"{QLocale().toString(value, 'f', digits)}{NBSP}%"
+    return f"{QLocale().toString(float(value), 'f', digits)}{NBSP}%"
 
 
 def size(value: float) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from PySide6.QtCore import QEvent, QSize, Qt, Signal
-from PySide6.QtGui import QColor, QKeyEvent
+from PySide6.QtGui import QColor, QKeyEvent, QKeySequence, QShortcut
 from PySide6.QtWidgets import QButtonGroup, QSizePolicy, QToolButton, QVBoxLayout, QWidget
 
 from . import theme
@@ -48,13 +48,14 @@ class Rail(QWidget):
             button.setToolButtonStyle(Qt.ToolButtonStyle.ToolButtonTextUnderIcon)
             button.setIconSize(QSize(22, 22))
             button.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
-            button.setShortcut(f"Ctrl+{place}")
             button.clicked.connect(lambda _=False, key=page.key: self.choose(key))
             self._group.addButton(button)
             self._buttons[page.key] = button
+            QShortcut(QKeySequence(f"Ctrl+{place}"), self, lambda key=page.key: self.choose(key))
             layout.addWidget(button)
         layout.addStretch(1)
-        self.setFixedWidth(10 * theme.GRID)
+        self.setFixedWidth(12 * theme.GRID)
+        self.setStyleSheet('QToolButton[role="rail"] { padding: 6px 0; }')
         theme.current().changed.connect(self._draw)
         self.retranslate()
         self._draw()
@@ -96,5 +97,4 @@ class Rail(QWidget):
             button, title = self._buttons[page.key], self.tr(page.title)
             button.setText(title)
             button.setToolTip(f"{title} (Ctrl+{place})")
-            button.setShortcut(f"Ctrl+{place}")  # Qt drops it when the text changes
             button.setAccessibleName(title)

@@ -178,7 +178,7 @@ class RequestTable(QWidget):
         header.setStretchLastSection(True)
         metrics = QFontMetrics(view.font())
         for place, column in enumerate(COLUMNS):
-            view.setColumnWidth(place, metrics.horizontalAdvance(column.width) + 4 * theme.GRID)
+            view.setColumnWidth(place, metrics.horizontalAdvance(column.width) + 3 * theme.GRID)
 
     def _visible(self) -> range:
         first = self.view.rowAt(0)

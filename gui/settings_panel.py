@@ -74,8 +74,8 @@ class SettingEditor(QWidget):
         line.setSpacing(theme.GRID)
         line.addWidget(self._field)
         line.addWidget(self._unit)
-        line.addStretch(1)
         line.addWidget(self._range)
+        line.addStretch(1)
         layout = QVBoxLayout(self)
         layout.setContentsMargins(0, theme.GRID, 0, theme.GRID)
         layout.setSpacing(theme.GRID // 2)
@@ -176,7 +176,7 @@ class SettingEditor(QWidget):
                 self._field.setItemText(place, words.value(choice))
             self._range.clear()
         else:
-            self._range.setText(words.accepted(self.info))
+            self._range.setText(f"({words.bounds(self.info)})")
         self._show_mark()
 
 

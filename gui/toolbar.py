@@ -30,6 +30,7 @@ class Toolbar(QToolBar):
         self.setMovable(False)
         self.setContextMenuPolicy(Qt.ContextMenuPolicy.PreventContextMenu)
         self.setIconSize(QSize(20, 20))
+        self.setStyleSheet("QToolBar { spacing: 4px; } QToolButton { padding: 4px 6px; }")
 
         self.engine_button = self._button()
         self.engine_button.setToolButtonStyle(Qt.ToolButtonStyle.ToolButtonTextBesideIcon)
@@ -37,6 +38,10 @@ class Toolbar(QToolBar):
         self._engines = QMenu(self)
         self._engines.aboutToShow.connect(self.list_engines)
         self.engine_button.setMenu(self._engines)
+        self.engine_button.setStyleSheet(
+            "QToolButton { padding-right: 20px; }"
+            "QToolButton::menu-indicator { subcontrol-origin: padding; subcontrol-position: right center; right: 6px; }"
+        )
         self.keep_serving = QAction(self, checkable=True)
         self.keep_serving.toggled.connect(lambda on: setattr(session, "keep_serving", on))
         self.start_button, self.stop_button, self.restart_button = (self._button() for _ in range(3))

@@ -236,10 +236,15 @@ def accepted(info: SettingInfo) -> str:
     """What a setting may be: its choices, or its range with the unit."""
     if info.choices is not None:
         return " · ".join(value(choice) for choice in info.choices)
+    text = bounds(info)
+    return f"{text}{NBSP}{unit(info.unit)}" if text and info.unit else text
+
+
+def bounds(info: SettingInfo) -> str:
+    """A setting's range, without its unit."""
     if info.minimum is None or info.maximum is None:
         return ""
-    bounds = f"{info.minimum:,.15g} – {info.maximum:,.15g}"
-    return f"{bounds}{NBSP}{unit(info.unit)}" if info.unit else bounds
+    return f"{info.minimum:,.15g} – {info.maximum:,.15g}"
 
 
 def failure(failed: Failed) -> str:

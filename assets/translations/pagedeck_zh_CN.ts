@@ -105,23 +105,23 @@
     <name>BatchView</name>
     <message>
         <source>%1 of %2 tokens · %3 prefill, %4 decode · %5 running</source>
-        <translation type="unfinished"></translation>
+        <translation>%1 / %2 个 token · 预填充 %3，解码 %4 · 运行中 %5</translation>
     </message>
     <message>
         <source>Batch</source>
-        <translation type="unfinished"></translation>
+        <translation>批次</translation>
     </message>
     <message>
         <source>Live</source>
-        <translation>进行中</translation>
+        <translation>实时</translation>
     </message>
     <message>
         <source>Follow the newest step</source>
-        <translation type="unfinished"></translation>
+        <translation>跟随最新一步</translation>
     </message>
     <message>
         <source>Batch timeline, a column a step</source>
-        <translation type="unfinished"></translation>
+        <translation>批次时间线，一步一列</translation>
     </message>
 </context>
 <context>
@@ -239,6 +239,13 @@
     <message>
         <source>Tokens as text</source>
         <translation>token 对应的文本</translation>
+    </message>
+</context>
+<context>
+    <name>Chart</name>
+    <message>
+        <source>now</source>
+        <translation>现在</translation>
     </message>
 </context>
 <context>
@@ -485,6 +492,105 @@
     <message>
         <source>Send a sample</source>
         <translation>发送示例请求</translation>
+    </message>
+</context>
+<context>
+    <name>LatencyView</name>
+    <message>
+        <source>output</source>
+        <translation>输出</translation>
+    </message>
+    <message>
+        <source>prompt</source>
+        <translation>提示词</translation>
+    </message>
+    <message>
+        <source>forward</source>
+        <translation>前向计算</translation>
+    </message>
+    <message>
+        <source>sample</source>
+        <translation>采样</translation>
+    </message>
+    <message>
+        <source>schedule</source>
+        <translation>调度</translation>
+    </message>
+    <message>
+        <source>other</source>
+        <translation>其他</translation>
+    </message>
+    <message>
+        <source>Latency and throughput</source>
+        <translation>延迟与吞吐</translation>
+    </message>
+    <message>
+        <source>Nothing measured yet: times appear here once requests run.</source>
+        <translation>尚无测量数据：请求运行后，时间会显示在这里。</translation>
+    </message>
+    <message>
+        <source>Time to first token</source>
+        <translation>首字延迟（TTFT）</translation>
+    </message>
+    <message>
+        <source>From arrival to the first token of the answer</source>
+        <translation>从到达到回答的首个 token</translation>
+    </message>
+    <message>
+        <source>Inter-token latency</source>
+        <translation>token 间延迟</translation>
+    </message>
+    <message>
+        <source>Between two tokens of an answer</source>
+        <translation>回答中相邻两个 token 之间</translation>
+    </message>
+    <message>
+        <source>Queue time</source>
+        <translation>排队时间</translation>
+    </message>
+    <message>
+        <source>From arrival until the request first runs</source>
+        <translation>从到达到首次运行</translation>
+    </message>
+    <message>
+        <source>End to end</source>
+        <translation>端到端延迟</translation>
+    </message>
+    <message>
+        <source>From arrival to the end of the answer</source>
+        <translation>从到达到回答结束</translation>
+    </message>
+    <message>
+        <source>Throughput</source>
+        <translation>吞吐</translation>
+    </message>
+    <message>
+        <source>Tokens of all requests in a second</source>
+        <translation>所有请求每秒的 token 数</translation>
+    </message>
+    <message>
+        <source>Step time</source>
+        <translation>单步耗时</translation>
+    </message>
+    <message>
+        <source>Where the time of a step goes, on average over a second</source>
+        <translation>一步的时间花在哪里（一秒内的平均）</translation>
+    </message>
+    <message>
+        <source>2 min</source>
+        <translation>2 分钟</translation>
+    </message>
+    <message>
+        <source>15 min</source>
+        <translation>15 分钟</translation>
+    </message>
+    <message>
+        <source>2 h</source>
+        <translation>2 小时</translation>
+    </message>
+    <message>
+        <source>Show the last %1</source>
+        <translation>显示最近 %1</translation>
     </message>
 </context>
 <context>
@@ -1103,23 +1209,23 @@
     <name>StepCard</name>
     <message>
         <source>Step %1</source>
-        <translation type="unfinished"></translation>
+        <translation>第 %1 步</translation>
     </message>
     <message>
         <source>%1 prefill + %2 decode of %3 tokens</source>
-        <translation type="unfinished"></translation>
+        <translation>预填充 %1 + 解码 %2，预算 %3 个 token</translation>
     </message>
     <message>
         <source>%1 running · %2 waiting · %3 swapped out</source>
-        <translation type="unfinished"></translation>
+        <translation>运行 %1 · 排队 %2 · 换出 %3</translation>
     </message>
     <message>
         <source>prefill</source>
-        <translation type="unfinished"></translation>
+        <translation>预填充</translation>
     </message>
     <message>
         <source>decode</source>
-        <translation type="unfinished"></translation>
+        <translation>解码</translation>
     </message>
     <message>
         <source>and %1 more</source>
@@ -1127,26 +1233,26 @@
     </message>
     <message>
         <source>preempted: %1</source>
-        <translation type="unfinished"></translation>
+        <translation>被抢占：%1</translation>
     </message>
     <message>
         <source>swapped out: %1</source>
-        <translation type="unfinished"></translation>
+        <translation>已换出：%1</translation>
     </message>
     <message>
         <source>resumed: %1</source>
-        <translation type="unfinished"></translation>
+        <translation>已恢复：%1</translation>
     </message>
 </context>
 <context>
     <name>Timeline</name>
     <message>
         <source>Each step of the engine appears here as a column, once a request runs.</source>
-        <translation type="unfinished"></translation>
+        <translation>有请求运行后，引擎的每一步在这里显示为一列。</translation>
     </message>
     <message>
         <source>budget %1</source>
-        <translation type="unfinished"></translation>
+        <translation>预算 %1</translation>
     </message>
 </context>
 <context>
@@ -1571,15 +1677,15 @@
     <name>_Key</name>
     <message>
         <source>decode</source>
-        <translation type="unfinished"></translation>
+        <translation>解码</translation>
     </message>
     <message>
         <source>prefill</source>
-        <translation type="unfinished"></translation>
+        <translation>预填充</translation>
     </message>
     <message>
         <source>resumed</source>
-        <translation type="unfinished"></translation>
+        <translation>恢复</translation>
     </message>
     <message>
         <source>swapped out</source>
@@ -1591,7 +1697,7 @@
     </message>
     <message>
         <source>Darkest to palest: %1</source>
-        <translation type="unfinished"></translation>
+        <translation>由深到浅：%1</translation>
     </message>
 </context>
 </TS>

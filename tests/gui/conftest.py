@@ -7,8 +7,12 @@ from pathlib import Path
 
 import pytest
 from pagedeck.gui import i18n, theme
+from pagedeck.gui.main_window import MainWindow
 from pagedeck.gui.selection import Selection
+from pagedeck.gui.session import EngineSession
+from PySide6.QtCore import QSettings
 from PySide6.QtWidgets import QApplication
+from pytestqt.qtbot import QtBot
 
 from .scripted_link import ScriptedLink
 
@@ -34,5 +38,16 @@ def languages(qapp: QApplication) -> Iterator[i18n.Languages]:
 
 
 @pytest.fixture(autouse=True)
-def _light(qapp: QApplication, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _light(qapp: QApplication) -> None:
     theme.current().set_mode("light")
+
+
+@pytest.fixture
+def window(link: ScriptedLink, languages: i18n.Languages, tmp_path: Path, qtbot: QtBot) -> MainWindow:
+    """The whole window over a scripted engine, its stored layout in a file of the test's own."""
+    settings = QSettings(str(tmp_path / "app.ini"), QSettings.Format.IniFormat)
+    made = MainWindow(EngineSession(link), languages, settings)
+    qtbot.addWidget(made)
+    made.resize(1280, 800)
+    made.show()
+    return made
