@@ -29,10 +29,12 @@ from pagedeck.ipc.protocol import (
     Finished,
     GetConfig,
     GetSnapshot,
+    GetStatus,
     Hello,
     Ping,
     Pong,
     SampleResult,
+    StatusReply,
     Submit,
     Tokens,
     Welcome,
@@ -282,6 +284,17 @@ def test_a_silent_client_is_given_up_and_may_come_back(board: Callable[..., Any]
     assert [type(m) for m in replies] == [Finished, Failed]
     assert replies[1].code == "slow_client" and replies[1].id == "p"
     assert isinstance(ask(socket, Ping(id="q")), Pong)
+
+
+def test_an_engine_that_was_stopped_itself_gives_nobody_up(board: Callable[..., Any], quick: None) -> None:
+    made = board()
+    socket = raw_client(made.connection)
+    assert isinstance(ask(socket, Hello(id="h")), Welcome)
+    stopped = threading.Event()
+    made.switchboard._status = lambda: (stopped.wait(2 * switchboard.GONE_AFTER_S), made.status)[1]
+    assert isinstance(ask(socket, GetStatus(id="s")), StatusReply)  # the thread did not run meanwhile
+    assert isinstance(ask(socket, Ping(id="p")), Pong)
+    assert made.inbox.empty()
 
 
 def test_a_client_that_was_killed_is_noticed_without_waiting(board: Callable[..., Any]) -> None:
