@@ -5,6 +5,9 @@ from __future__ import annotations
 from array import array
 from collections.abc import Collection
 
+#: A new run begins at a multiple of this where it can, so that merging its blocks into larger ones moves nothing.
+ALIGNED = 16
+
 
 class FreeRuns:
     """Takes and gives blocks in constant time whatever the pool's size, and always the same way.
@@ -41,6 +44,7 @@ class FreeRuns:
             taken = min(count, length)
             # In the middle: the sequence before this run keeps room to grow, and so does the new one.
             first = start + (length - taken) // 2 if start else start
+            first = max(start, first - first % ALIGNED)
             self._split(start, length, first, taken)
             runs.append((first, taken))
             count -= taken
