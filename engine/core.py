@@ -339,7 +339,7 @@ class Engine:
                     f"the request cannot go on.",
                 )
                 continue
-            if sequence.output_length:
+            if sequence.last_token:
                 gaps.append(now - sequence.last_token)
             if request.first_token is None:
                 request.first_token = now
