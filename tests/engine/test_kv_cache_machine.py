@@ -207,7 +207,7 @@ class CacheMachine(RuleBasedStateMachine):
             self.holds()
             assert not self.cache.device.used_count and not self.cache.host.used_count
 
-    # --- helpers ---------------------------------------------------------------------------------------------------
+    # --- parts of the calls ------------------------------------------------------------------------------------------
 
     @staticmethod
     def columns(pool: object) -> np.ndarray:
