@@ -18,7 +18,6 @@ from typing import Any, Self
 import msgspec
 import zmq
 import zmq.asyncio
-from zmq.utils.monitor import parse_monitor_message
 
 from . import protocol
 from .client import EngineError, EngineGone, M, Watch, default_name, expect, open_control, submission
@@ -369,7 +368,7 @@ class AsyncClient:
 
     async def _watch_handshakes(self) -> None:
         while True:
-            self._watch.monitored(parse_monitor_message(await self._monitor.recv_multipart()))
+            self._watch.monitored(await self._monitor.recv_multipart())
 
     def _end(self, error: EngineError) -> None:
         self._gone = self._gone or error

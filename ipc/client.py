@@ -16,19 +16,19 @@ import math
 import os
 import queue
 import socket
+import struct
 import sys
 import threading
 import time
 import uuid
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
 import msgspec
 import zmq
-from zmq.utils.monitor import parse_monitor_message
 
 from . import protocol
 from .endpoint import Connection, connect, find
@@ -71,6 +71,8 @@ from .protocol import (
 from .subscriber import Subscription
 from .telemetry import TOPIC_EVENT, Event
 from .vocabulary import EngineState, SamplingParams
+
+_MONITOR_EVENT = struct.Struct("=hi")  # event, value
 
 M = TypeVar("M", bound=Message)
 
@@ -182,9 +184,10 @@ class Watch:
             self._asked = now
         return True
 
-    def monitored(self, event: Mapping[str, object]) -> None:
+    def monitored(self, frames: list[bytes]) -> None:
         """Take in one event of the socket's monitor."""
-        kind = event["event"]
+        # zmq.utils.monitor would do this, and import asyncio for it.
+        kind, _ = _MONITOR_EVENT.unpack(frames[0])
         if kind == zmq.EVENT_CONNECTED:
             self._shaking = True
         elif kind == zmq.EVENT_HANDSHAKE_SUCCEEDED:
@@ -500,7 +503,7 @@ class Client:
                 self._send(control)
                 self._receive(control, watch)
                 while monitor.poll(0):
-                    watch.monitored(parse_monitor_message(monitor.recv_multipart()))
+                    watch.monitored(monitor.recv_multipart())
                 now = time.monotonic()
                 if watch.ping_due(now):
                     self._outgoing.append(Ping(id="ping"))

@@ -31,7 +31,7 @@ FORBIDDEN: dict[str, set[str]] = {
     "gui": {"torch", "transformers"},
 }
 #: The engine's rooms that speak on the wire; everything else there runs without.
-WIRED = {"service", "switchboard", "control", "publisher", "logs", "text"}
+WIRED = {"service", "switchboard", "control", "publisher", "logs", "text", "intake"}
 
 
 def sources() -> list[Path]:
