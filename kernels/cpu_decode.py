@@ -6,9 +6,14 @@ sequence leaves a partial result; at most ``threads - 1`` cuts exist and are mer
 softmax is the online one (Milakov and Gimelshein, 2018), a tile of positions at a time, whatever the block size.
 """
 
+# numba infers the types of its functions, and sets its options as attributes that no checker sees.
+# mypy: disable-error-code="no-untyped-def, attr-defined"
+
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numba
@@ -30,7 +35,15 @@ UNROLL = 4  # positions in one pass over a head, so that the query is loaded onc
 GRAIN = 300_000  # multiply-adds worth waking one more thread for
 LOWEST = -1e30  # stands for minus infinity, which fast-math may not see
 
-_kernel = njit(fastmath=True, cache=True, nogil=True, error_model="numpy")
+_inner = njit(fastmath=True, error_model="numpy")
+
+
+def _entry(function: Callable[..., None], **options: Any) -> Any:
+    """What Python calls: compiled on first use, and kept for later starts where there is a place to."""
+    try:
+        return njit(function, fastmath=True, error_model="numpy", nogil=True, cache=True, **options)
+    except RuntimeError:  # numba found no folder to write to
+        return njit(function, fastmath=True, error_model="numpy", nogil=True, **options)
 
 
 def decode_attention(
@@ -56,7 +69,7 @@ def decode_attention(
     visible = np.minimum(context, window) if window > 0 else context
     ends = np.cumsum(visible, dtype=np.int64)
     work = int(ends[-1]) * heads * head_dim
-    shares = max(1, min(threads, work // GRAIN, numba.config.NUMBA_NUM_THREADS))
+    shares = max(1, min(threads, work // GRAIN))
     number = query.dtype.type
     largest = np.empty((sequences + shares, heads), query.dtype)
     total = np.empty((sequences + shares, heads), query.dtype)
@@ -66,7 +79,7 @@ def decode_attention(
         # Waking a sleeping thread costs more than a short context; a team of one wakes nobody.
         _share(*arguments, out, 0, 1, largest, total, weighted)
     else:
-        numba.set_num_threads(shares)
+        numba.set_num_threads(min(shares, numba.config.NUMBA_NUM_THREADS))
         _all_shares(*arguments, out, shares, largest, total, weighted)
         _merge(ends, shares, sinks, largest, total, weighted, out)
 
@@ -84,8 +97,10 @@ def compile_decode(head_dim: int, number: type[np.floating[Any]]) -> None:
         )  # fmt: skip
 
 
-@njit(parallel=True, cache=True, nogil=True)
-def _all_shares(query, pool, tables, context, ends, block_size, scale, softcap, sinks, out, shares, largest, total, weighted):  # type: ignore[no-untyped-def]  # fmt: skip
+@partial(_entry, parallel=True)
+def _all_shares(
+    query, pool, tables, context, ends, block_size, scale, softcap, sinks, out, shares, largest, total, weighted
+):  # fmt: skip
     for share in prange(shares):
         _share(
             query, pool, tables, context, ends, block_size, scale, softcap, sinks, out, share, shares,
@@ -93,8 +108,10 @@ def _all_shares(query, pool, tables, context, ends, block_size, scale, softcap, 
         )  # fmt: skip
 
 
-@_kernel
-def _share(query, pool, tables, context, ends, block_size, scale, softcap, sinks, out, share, shares, largest, total, weighted):  # type: ignore[no-untyped-def]  # fmt: skip
+@_entry
+def _share(
+    query, pool, tables, context, ends, block_size, scale, softcap, sinks, out, share, shares, largest, total, weighted
+):  # fmt: skip
     """One thread's part. The piece of sequence s in share w is stored at s + w: each step along the path from the
     first share of the first sequence to the last of the last raises exactly one of the two."""
     sequences, heads, _ = query.shape
@@ -128,8 +145,8 @@ def _share(query, pool, tables, context, ends, block_size, scale, softcap, sinks
                 _finish(head, largest[piece, head], total[piece, head], weighted[piece, head], sinks, out[s, head])
 
 
-@_kernel
-def _find_slots(table, start, count, block_size, slots):  # type: ignore[no-untyped-def]
+@_inner
+def _find_slots(table, start, count, block_size, slots):
     for i in range(count):
         block = (start + i) // block_size
         slots[i] = np.int64(table[block]) * block_size + (start + i - block * block_size)
@@ -137,8 +154,8 @@ def _find_slots(table, start, count, block_size, slots):  # type: ignore[no-unty
         slots[i] = slots[count - 1]  # passes are UNROLL wide; what they compute here is thrown away
 
 
-@_kernel
-def _attend_tile(query, pool, slots, count, scale, softcap, scores, bits, largest, total, weighted):  # type: ignore[no-untyped-def]
+@_inner
+def _attend_tile(query, pool, slots, count, scale, softcap, scores, bits, largest, total, weighted):
     heads = query.shape[0]
     group = heads // pool.shape[2]
     padded = -(-count // UNROLL) * UNROLL
@@ -166,8 +183,8 @@ def _attend_tile(query, pool, slots, count, scale, softcap, scores, bits, larges
         _add_values(scores, pool[1], slots, padded, head // group, rescale, weighted[head])
 
 
-@_kernel
-def _dot_products(query, keys, slots, count, kv_head, scores):  # type: ignore[no-untyped-def]
+@_inner
+def _dot_products(query, keys, slots, count, kv_head, scores):
     zero = query.dtype.type(0)
     for i in range(0, count, UNROLL):
         k0, k1 = keys[slots[i], kv_head], keys[slots[i + 1], kv_head]
@@ -182,8 +199,8 @@ def _dot_products(query, keys, slots, count, kv_head, scores):  # type: ignore[n
         scores[i], scores[i + 1], scores[i + 2], scores[i + 3] = s0, s1, s2, s3
 
 
-@_kernel
-def _add_values(weights, values, slots, count, kv_head, rescale, weighted):  # type: ignore[no-untyped-def]
+@_inner
+def _add_values(weights, values, slots, count, kv_head, rescale, weighted):
     rescale = weights.dtype.type(rescale)
     for d in range(weighted.shape[0]):
         weighted[d] *= rescale
@@ -195,8 +212,8 @@ def _add_values(weights, values, slots, count, kv_head, rescale, weighted):  # t
             weighted[d] += w0 * v0[d] + w1 * v1[d] + w2 * v2[d] + w3 * v3[d]
 
 
-@_kernel
-def _exponentials(row, bits, count):  # type: ignore[no-untyped-def]
+@_inner
+def _exponentials(row, bits, count):
     """exp of ``row[:count]``, all at most 0, in place. In float32 by a polynomial for the fraction of the binary
     exponent and bit arithmetic for the rest (relative error 2e-7), because the compiler vectorises this and not exp."""
     if row.itemsize == 8:
@@ -220,8 +237,8 @@ def _exponentials(row, bits, count):  # type: ignore[no-untyped-def]
         row[i] *= powers[i]
 
 
-@_kernel
-def _finish(head, largest, total, weighted, sinks, out):  # type: ignore[no-untyped-def]
+@_inner
+def _finish(head, largest, total, weighted, sinks, out):
     """The softmax's division, the sink taking part in it."""
     factor = 1 / total
     if sinks.size > 0:
@@ -233,8 +250,8 @@ def _finish(head, largest, total, weighted, sinks, out):  # type: ignore[no-unty
         out[d] = weighted[d] * factor
 
 
-@_kernel
-def _merge(ends, shares, sinks, largest, total, weighted, out):  # type: ignore[no-untyped-def]
+@_entry
+def _merge(ends, shares, sinks, largest, total, weighted, out):
     """Combine the pieces of every sequence that was cut, into its first piece and from there into ``out``."""
     share = 0
     for s in range(ends.size):
@@ -251,8 +268,8 @@ def _merge(ends, shares, sinks, largest, total, weighted, out):  # type: ignore[
                 _finish(head, largest[piece, head], total[piece, head], weighted[piece, head], sinks, out[s, head])
 
 
-@_kernel
-def _combine(into, piece, head, largest, total, weighted):  # type: ignore[no-untyped-def]
+@_inner
+def _combine(into, piece, head, largest, total, weighted):
     highest = max(largest[into, head], largest[piece, head])
     a, b = math.exp(largest[into, head] - highest), math.exp(largest[piece, head] - highest)
     a, b = weighted.dtype.type(a), weighted.dtype.type(b)

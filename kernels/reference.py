@@ -72,7 +72,7 @@ def attend(
     softcap: float = 0.0,
     sinks: Tensor | None = None,
 ) -> Tensor:
-    """Causal attention of a sequence's last n tokens, ``query`` [n, Hq, D], over its ``key`` and ``value`` [c, H, D]."""
+    """Causal attention of a sequence's last n tokens, ``query`` [n, Hq, D], over its keys and values [c, H, D]."""
     n, query_heads, _ = query.shape
     context, kv_heads, _ = key.shape
     precise = torch.float64 if query.dtype == torch.float64 else torch.float32

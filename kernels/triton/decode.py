@@ -5,6 +5,9 @@ product), and one segment of the context. Dao et al., "Flash-Decoding for long-c
 of segments depends on shapes the host knows only, so a captured graph keeps it.
 """
 
+# Triton gives the types of its functions when it compiles them.
+# mypy: disable-error-code="no-untyped-def, attr-defined"
+
 from __future__ import annotations
 
 import torch
@@ -100,9 +103,10 @@ def decode_kernel(
     total = tl.zeros([ROWS], tl.float32)
     weighted = tl.zeros([ROWS, WIDTH], tl.float32)
     if SINKS:
-        if segment == 0:
-            largest = tl.load(sinks + head, mask=row < GROUP, other=0.0).to(tl.float32) * LOG2E
-            total = total + 1.0
+        # The sink counts once, in the first segment.
+        logit = tl.load(sinks + head, mask=row < GROUP, other=0.0).to(tl.float32) * LOG2E
+        largest = tl.where(segment == 0, logit, largest)
+        total = tl.where(segment == 0, 1.0, total)
 
     table = tables + sequence * table_stride
     column_offset = kv_head * HEAD_DIM + column

@@ -1,5 +1,8 @@
 """Moving keys and values: into the pool, between its slots, and to and from a staging buffer of the host pool."""
 
+# Triton gives the types of its functions when it compiles them.
+# mypy: disable-error-code="no-untyped-def, attr-defined"
+
 from __future__ import annotations
 
 import torch
@@ -34,7 +37,7 @@ def write_kernel(
     element = tl.arange(0, WIDTH)
     head = element // HEAD_DIM
     column = element % HEAD_DIM
-    kept = (element < ROW) & (slot >= 0)
+    kept = element < tl.where(slot >= 0, ROW, 0)
     k = tl.load(key + token * key_stride + head * key_head_stride + column, mask=kept)
     v = tl.load(value + token * value_stride + head * value_head_stride + column, mask=kept)
     tl.store(keys + slot * slot_stride + element, k, mask=kept)

@@ -5,6 +5,9 @@ row r of the matrix product is token ``r // GROUP``, head ``r % GROUP``. Which s
 bisection over the running count of strips, so that the host need not read the lengths back.
 """
 
+# Triton gives the types of its functions when it compiles them.
+# mypy: disable-error-code="no-untyped-def, attr-defined"
+
 from __future__ import annotations
 
 import triton

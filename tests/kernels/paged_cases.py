@@ -14,7 +14,7 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Case:
-    """A batch: ``queries`` and ``contexts`` give each sequence's query tokens and tokens in the cache, decodes first."""
+    """A batch: ``queries`` and ``contexts`` are each sequence's query tokens and tokens in the cache."""
 
     queries: tuple[int, ...]
     contexts: tuple[int, ...]

@@ -1,0 +1,176 @@
+"""The CPU's op table against the reference."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import kv_checks
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from paged_cases import TOLERANCE, Case, build, decodes, worst
+from pagedeck.kernels import cpu_decode, ops_for
+from pagedeck.kernels.cpu import CpuOps
+
+TILE = cpu_decode.TILE
+
+CASES = [
+    decodes(1),
+    decodes(0, 1, TILE - 1, TILE, TILE + 1, 0),
+    decodes(3 * TILE + 5, 2, 900, block_size=8),
+    decodes(1000, 5, block_size=256),
+    decodes(70, 200, head_dim=64, group=1, kv_heads=8),
+    decodes(70, 200, head_dim=80, group=16, kv_heads=1),
+    decodes(70, 200, head_dim=96, group=4, kv_heads=2),
+    decodes(70, 200, head_dim=128, group=2, kv_heads=4),
+    decodes(70, 200, head_dim=256, group=5, kv_heads=1),
+    decodes(100, 300, 20, window=64),
+    decodes(100, 300, 20, window=1),
+    decodes(100, 300, softcap=4.0),
+    decodes(0, 100, 300, sinks=True),
+    decodes(100, 300, sinks=True, window=37, softcap=2.0),
+    Case((33,), (33,)),
+    Case((64, 65, 200), (64, 300, 201), block_size=32),
+    Case((1, 1, 7, 130), (50, 200, 7, 400), padding=3),
+    Case((1, 100), (90, 180), window=50),
+    Case((1, 100), (90, 180), softcap=3.0),
+    Case((1, 100), (90, 180), sinks=True),
+    Case((1, 100), (90, 180), sinks=True, window=20, softcap=3.0, group=16, kv_heads=1, head_dim=80),
+]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("case", CASES, ids=lambda c: c.label)
+def test_attention(case: Case, dtype: str) -> None:
+    check(dataclasses.replace(case, dtype=dtype))
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize("case", CASES[8:], ids=lambda c: c.label)
+def test_attention_in_half_precision(case: Case, dtype: str) -> None:
+    check(dataclasses.replace(case, dtype=dtype))
+
+
+def check(case: Case) -> None:
+    problem = build(case)
+    result = CpuOps().paged_attention(problem.query, problem.pool, problem.batch, **problem.options)
+    assert result.dtype == problem.query.dtype
+    assert worst(result, problem) < TOLERANCE[case.dtype]
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    contexts=st.lists(st.integers(0, 3 * TILE), min_size=1, max_size=9),
+    shares=st.integers(1, 12),
+    window=st.sampled_from([0, 0, 1, TILE, 100]),
+    sinks=st.booleans(),
+)
+def test_any_cut_of_the_work_gives_the_same(contexts: list[int], shares: int, window: int, sinks: bool) -> None:
+    """However many shares the positions are dealt into, wherever the cuts fall."""
+    case = decodes(*contexts, window=window, sinks=sinks, dtype="float64", kv_heads=1, head_dim=16)
+    problem = build(case)
+    out = torch.full_like(problem.query, float("nan"), memory_format=torch.contiguous_format)
+    grain, cpu_decode.GRAIN = cpu_decode.GRAIN, 1
+    try:
+        cpu_decode.decode_attention(
+            problem.query.contiguous().numpy(), problem.pool.numpy(), problem.batch.block_tables.numpy(),
+            problem.batch.context_len.numpy(), case.block_size, scale=problem.options["scale"], window=window,
+            softcap=0.0, sinks=problem.options["sinks"].numpy() if sinks else np.empty(0), out=out.numpy(),
+            threads=shares,
+        )  # fmt: skip
+    finally:
+        cpu_decode.GRAIN = grain
+    assert worst(out, problem) < TOLERANCE["float64"]
+
+
+@settings(max_examples=40, deadline=None)
+@given(data=st.data())
+def test_ragged_chunks_of_any_shape(data: st.DataObject) -> None:
+    queries = sorted(data.draw(st.lists(st.integers(1, 150), min_size=1, max_size=5)))
+    contexts = [n + data.draw(st.integers(0, 200)) for n in queries]
+    case = Case(
+        tuple(queries),
+        tuple(contexts),
+        block_size=data.draw(st.sampled_from([8, 16, 32, 256])),
+        kv_heads=data.draw(st.integers(1, 3)),
+        group=data.draw(st.integers(1, 4)),
+        head_dim=data.draw(st.sampled_from([64, 80])),
+        window=data.draw(st.sampled_from([0, 1, 33, 500])),
+        softcap=data.draw(st.sampled_from([0.0, 5.0])),
+        sinks=data.draw(st.booleans()),
+        dtype="float64",
+    )
+    check(case)
+
+
+def test_scores_far_apart_neither_overflow_nor_vanish() -> None:
+    """Softmax over scores that differ by thousands: the largest wins, whichever tile it stands in."""
+    for winner in (0, TILE - 1, TILE, 5 * TILE + 3):
+        problem = build(decodes(6 * TILE, dtype="float32"))
+        block = problem.batch.block_tables[0, winner // 16]
+        slot = int(block) * 16 + winner % 16
+        problem.pool[0, slot] = problem.query[0, ::3] * 3000
+        result = CpuOps().paged_attention(problem.query, problem.pool, problem.batch, **problem.options)
+        assert worst(result, problem) < 1e-4
+
+
+def test_neighbouring_blocks_are_read_where_they_lie() -> None:
+    """The path without a copy, with a window that begins inside a block."""
+    problem = build(Case((40,), (200,), window=100))
+    count = 13
+    ordered = torch.arange(count, dtype=torch.int32)
+    pool = torch.full_like(problem.pool, float("nan"))
+    for new, old in enumerate(problem.batch.block_tables[0, :count].tolist()):
+        pool[:, new * 16 : new * 16 + 16] = problem.pool[:, old * 16 : old * 16 + 16]
+    problem.pool, problem.batch.block_tables[0, :count] = pool, ordered
+    result = CpuOps().paged_attention(problem.query, problem.pool, problem.batch, **problem.options)
+    assert worst(result, problem) < TOLERANCE["float32"]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("check", kv_checks.CHECKS.values(), ids=kv_checks.CHECKS.keys())
+def test_keys_and_values(check, dtype: torch.dtype) -> None:
+    check(CpuOps(), dtype)
+
+
+def test_the_cpu_gets_these_ops() -> None:
+    assert ops_for("cpu").name == "cpu"
+    assert ops_for(torch.device("cpu")).name == "cpu"
+
+
+def test_compiled_code_is_kept_in_the_users_cache(tmp_path: Path) -> None:
+    """A second process loads what the first compiled, and nothing is written beside the source."""
+    program = (
+        "import torch; from pagedeck.kernels import cpu, cpu_decode; cpu.warm_up(64, torch.float32);"
+        "print(sum(cpu_decode._share.stats.cache_hits.values()), sum(cpu_decode._all_shares.stats.cache_hits.values()))"
+    )
+    environment = {k: v for k, v in os.environ.items() if k != "NUMBA_CACHE_DIR"}
+    environment |= {"XDG_CACHE_HOME": str(tmp_path), "HOME": str(tmp_path), "LOCALAPPDATA": str(tmp_path)}
+
+    def hits() -> str:
+        run = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True)
+        assert run.returncode == 0, run.stderr
+        return run.stdout.split()
+
+    assert hits() == ["0", "0"]
+    assert hits() == ["1", "1"]
+    assert list(tmp_path.rglob("*.nbi"))
+
+
+def test_a_cache_that_cannot_be_written_is_done_without(tmp_path: Path) -> None:
+    """Neither the user's cache nor the folder of the source can be written to."""
+    blocked = tmp_path / "file"
+    blocked.write_text("")
+    environment = os.environ | {"XDG_CACHE_HOME": str(blocked), "HOME": str(blocked), "LOCALAPPDATA": str(blocked)}
+    environment["NUMBA_CACHE_LOCATOR_CLASSES"] = "UserProvidedCacheLocator"  # leaves out the source's own folder
+    environment.pop("NUMBA_CACHE_DIR", None)
+    program = "from pagedeck.kernels import cpu_decode; print(type(cpu_decode._share._cache).__name__)"
+    run = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr
+    assert run.stdout.split() == ["NullCache"]

@@ -1,0 +1,155 @@
+"""The Triton kernels: what they compute, in the interpreter, and what they need, compiled ahead of time."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import kv_checks
+import pytest
+from paged_cases import TOLERANCE, Case, decodes
+
+pytest.importorskip("triton")
+HERE = Path(__file__).parent
+Ask = Callable[[dict], float]
+
+
+@pytest.fixture(scope="module")
+def ask() -> Iterator[Ask]:
+    """Puts a request to the interpreting process and returns the largest error."""
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}
+    command = [sys.executable, str(HERE / "interpreter.py")]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment)
+
+    def ask(request: dict) -> float:
+        process.stdin.write(json.dumps(request) + "\n")
+        process.stdin.flush()
+        line = process.stdout.readline()
+        assert line, "the interpreting process ended"
+        reply = json.loads(line)
+        assert "failure" not in reply, reply["failure"]
+        return reply["error"]
+
+    yield ask
+    process.stdin.close()
+    process.wait(timeout=30)
+
+
+TILE = 64  # the largest of the tables' tiles that these cases meet; tile ± 1 below is tile ± 1 for the smaller, too
+
+DECODES = [
+    decodes(1, 0, block_size=8),
+    decodes(31, 32, 33, TILE - 1, TILE, TILE + 1, block_size=32),
+    decodes(200, 1, 130, block_size=8, dtype="float16"),
+    decodes(600, 300, block_size=256, dtype="float16"),
+    decodes(70, 130, group=1, kv_heads=3, dtype="float16"),
+    decodes(70, 130, head_dim=80, group=16, kv_heads=1, dtype="float16", block_size=64),
+    decodes(70, 130, head_dim=96, group=5, block_size=128),
+    decodes(70, 130, head_dim=128, group=4, dtype="float16", block_size=32),
+    decodes(70, 130, head_dim=256, group=2, kv_heads=1, dtype="float16"),
+    decodes(70, 130, head_dim=128, group=8, kv_heads=1, dtype="bfloat16", block_size=32),
+    decodes(70, 130, head_dim=80, kv_heads=1, dtype="bfloat16", block_size=8),
+    decodes(100, 300, 20, window=64),
+    decodes(100, 20, window=1, dtype="float16"),
+    decodes(150, softcap=4.0),
+    decodes(0, 100, 150, sinks=True),
+    decodes(100, 300, sinks=True, window=37, softcap=2.0, dtype="float16"),
+    # Segments: fewer than tiles, as many, more; empty ones; a context of nothing.
+    *(decodes(0, 1, 33, 100, 257, segments=s, kv_heads=1) for s in (2, 4, 16)),
+    decodes(300, 40, segments=4, window=150, sinks=True, softcap=5.0, dtype="float16"),
+    decodes(0, 70, segments=8, sinks=True, head_dim=80, dtype="bfloat16"),
+]  # fmt: skip
+
+PREFILLS = [
+    Case((1, 2, 40), (1, 90, 40), dtype="float16", kv_heads=1),
+    Case((5, 21, 22, 43), (5, 21, 22, 60), block_size=8, kv_heads=1),
+    Case((70,), (70,), group=16, kv_heads=1, dtype="float16"),
+    Case((130,), (200,), group=1, kv_heads=1, dtype="float16", block_size=32),
+    Case((1, 1, 30, 64), (50, 7, 100, 64), padding=3, dtype="bfloat16", kv_heads=1),
+    Case((30,), (150,), window=40, kv_heads=1),
+    Case((70,), (150,), window=3, kv_heads=1, group=1, dtype="float16"),
+    Case((30,), (60,), softcap=3.0, kv_heads=1),
+    Case((30,), (60,), sinks=True, dtype="float16"),
+    Case((1, 30), (60, 80), sinks=True, window=20, softcap=3.0, head_dim=80, kv_heads=1, dtype="float16"),
+    Case((20,), (40,), head_dim=96, block_size=128, kv_heads=1),
+    Case((20,), (70,), head_dim=256, block_size=16, kv_heads=1, group=2, dtype="float16"),
+]
+
+
+@pytest.mark.parametrize("case", DECODES + PREFILLS, ids=lambda c: c.label)
+def test_attention(ask: Ask, case: Case) -> None:
+    assert ask({"case": dataclasses.asdict(case)}) < TOLERANCE[case.dtype]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+@pytest.mark.parametrize("check", kv_checks.CHECKS)
+def test_keys_and_values(ask: Ask, check: str, dtype: str) -> None:
+    ask({"check": check, "dtype": dtype})
+
+
+# Kernel and architecture: the most registers a thread, and bytes of shared memory by head size. Shared memory decides
+# how many programs a processor holds (of 164 KiB on sm_80, 228 on sm_90), registers likewise (65,536 for all threads).
+REGISTERS = {
+    ("decode", 80): 128,
+    ("decode", 90): 168,
+    ("prefill", 80): 255,
+    ("prefill", 90): 255,
+    ("merge", 80): 168,
+    ("merge", 90): 168,
+    ("write_kv", 80): 32,
+    ("write_kv", 90): 32,
+    ("copy", 80): 72,
+    ("copy", 90): 72,
+}
+SHARED = {
+    ("decode", 80): {64: 21_000, 80: 40_000, 128: 40_000, 256: 42_000},
+    ("decode", 90): {64: 40_000, 80: 40_000, 128: 40_000, 256: 76_000},
+    ("prefill", 80): {64: 25_000, 80: 66_000, 128: 66_000, 256: 70_000},
+    ("prefill", 90): {64: 50_000, 80: 99_000, 128: 99_000, 256: 197_000},
+    **{(kernel, arch): {128: 2_048} for kernel in ("merge", "write_kv", "copy") for arch in (80, 90)},
+}
+
+
+def compiled(*arguments: str) -> list[dict]:
+    run = subprocess.run(
+        [sys.executable, str(HERE / "compile_kernels.py"), *arguments], capture_output=True, text=True, timeout=280
+    )
+    assert run.returncode == 0, run.stderr
+    return [json.loads(line) for line in run.stdout.splitlines()]
+
+
+def excesses(found: list[dict]) -> list[str]:
+    """What is over its bound, in words."""
+    wrong = []
+    for entry in found:
+        kernel, head_dim = (entry["kernel"], entry["arch"]), entry["head_dim"]
+        for what, bound in (("spills", 0), ("registers", REGISTERS[kernel]), ("shared", SHARED[kernel][head_dim])):
+            if entry[what] > bound:
+                wrong.append(f"{kernel} at {head_dim} wide: {entry[what]} {what}, bound {bound}: {entry}")
+    return wrong
+
+
+def test_kernels_fit_the_machines_they_are_tiled_for() -> None:
+    found = compiled()
+    assert {(e["kernel"], e["arch"]) for e in found} == set(REGISTERS)
+    assert excesses(found) == []
+
+
+def test_the_bounds_can_be_exceeded() -> None:
+    """A kernel that is denied its registers spills, and the check sees it."""
+    (entry,) = compiled("32")
+    assert [w for w in excesses([entry]) if "spills, bound 0" in w]
+
+
+def test_ops_import_without_a_driver() -> None:
+    program = (
+        "import sys; from pagedeck.kernels.triton.ops import TritonOps; TritonOps();"
+        "assert 'triton' not in sys.modules, 'triton was loaded'"
+    )
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr
