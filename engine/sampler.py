@@ -12,13 +12,15 @@ import secrets
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from ..ipc.vocabulary import SamplingParams
 from .request import Sequence
 
 #: Largest logits looked at first to find a top-k or top-p threshold; eight times as many when they do not suffice.
 CANDIDATES = 128
+#: Neighbouring token ids that are summed together when a token is drawn.
+RUN = 256
 
 
 class Sampler:
@@ -78,36 +80,66 @@ def _draw(logits: Tensor, best: Tensor, settings: list[SamplingParams], uniform:
         return torch.tensor(values, dtype=precision, device=logits.device).unsqueeze(1)
 
     # Subtracting the maximum first keeps a tiny temperature from overflowing.
-    scaled = (logits.to(precision) - best.unsqueeze(1)) / column([s.temperature for s in settings])
+    scaled = (logits.to(precision) - best.unsqueeze(1)).div_(column([s.temperature for s in settings]))
     thresholds = column([math.log(s.min_p) if s.min_p > 0 else -math.inf for s in settings])
+    weights = scaled.exp()
     vocabulary = logits.shape[1]
     ranked = [row for row, s in enumerate(settings) if 0 < s.top_k < vocabulary or s.top_p < 1]
     if ranked:
         rows = torch.tensor(ranked, device=logits.device)
         kept = torch.tensor([min(settings[row].top_k, vocabulary) or vocabulary for row in ranked]).to(logits.device)
         top_p = column([settings[row].top_p for row in ranked])[:, 0]
-        thresholds[rows, 0] = torch.maximum(thresholds[rows, 0], _thresholds(scaled[rows], kept, top_p, CANDIDATES))
-    # A scaled maximum is 0; rounding must never filter it out.
-    weights = scaled.masked_fill_(scaled < thresholds.clamp_(max=0), -math.inf).exp_().double()
-    cumulative = weights.cumsum_(dim=1)
-    target = torch.from_numpy(uniform).to(logits.device).unsqueeze(1) * cumulative[:, -1:]
-    return torch.searchsorted(cumulative, target, right=True).squeeze(1).clamp_(max=vocabulary - 1)
+        chosen = scaled if len(ranked) == len(settings) else scaled[rows]
+        smallest = _thresholds(chosen, weights.sum(dim=1)[rows], kept, top_p, CANDIDATES)
+        thresholds[rows, 0] = torch.maximum(thresholds[rows, 0], smallest)
+    if ranked or any(s.min_p > 0 for s in settings):
+        # A scaled maximum is 0; rounding must never filter it out.
+        weights.masked_fill_(scaled < thresholds.clamp_(max=0), 0)
+    return _invert(weights, torch.from_numpy(uniform).to(logits.device))
 
 
-def _thresholds(scaled: Tensor, kept: Tensor, top_p: Tensor, candidates: int) -> Tensor:
+def _invert(weights: Tensor, uniform: Tensor) -> Tensor:
+    """For each row of ``weights`` [R, V] the first id at which the running sum passes the share ``uniform`` [R].
+
+    Sums over runs of ids first, then looks into one run only: a running sum over the vocabulary would cost more than
+    all the rest.
+    """
+    rows, vocabulary = weights.shape
+    if vocabulary % RUN:
+        weights = nn.functional.pad(weights, (0, -vocabulary % RUN))
+    runs = weights.view(rows, -1, RUN)
+    sums = runs.sum(dim=2).double()
+    cumulative = sums.cumsum(dim=1)
+    target = uniform * cumulative[:, -1]
+    run = _first_beyond(cumulative, target)
+    row = torch.arange(rows, device=weights.device)
+    inside = runs[row, run].double().cumsum(dim=1)
+    return run * RUN + _first_beyond(inside, target - (cumulative - sums)[row, run])
+
+
+def _first_beyond(cumulative: Tensor, target: Tensor) -> Tensor:
+    """The first index where ``cumulative`` [R, N] exceeds ``target`` [R]; where rounding leaves none, its last rise.
+    Rows with a NaN give any index."""
+    beyond = torch.searchsorted(cumulative, target[:, None], right=True)
+    last = torch.searchsorted(cumulative, cumulative[:, -1:].contiguous())
+    return torch.minimum(beyond, last)[:, 0].clamp_(max=cumulative.shape[1] - 1)
+
+
+def _thresholds(scaled: Tensor, totals: Tensor, kept: Tensor, top_p: Tensor, candidates: int) -> Tensor:
     """The smallest value of each row of ``scaled`` [R, V] that top-k (``kept`` [R]), then top-p of what it left, keep.
 
-    Looks at ``candidates`` largest values, and at more only for the rows where the answer lies deeper. Values equal to
-    the smallest are kept too, so that the choice does not depend on how ties are ordered.
+    ``totals`` [R] is the mass of all values. Looks at the ``candidates`` largest, and at more only for the rows where
+    the answer lies deeper. Values equal to the smallest are kept too, so that the choice does not depend on how ties
+    are ordered.
     """
     count = min(candidates, scaled.shape[1])
     values = scaled.topk(count).values
     mass = values.exp().masked_fill_(torch.arange(count, device=values.device) >= kept[:, None], 0).cumsum_(dim=1)
-    total = torch.where(kept <= count, mass[:, -1], scaled.exp().sum(dim=1))
+    total = torch.where(kept <= count, mass[:, -1], totals)
     last = torch.where(top_p < 1, (mass < (top_p * total)[:, None]).sum(dim=1), kept - 1).minimum(kept - 1)
     result = values.gather(1, last.clamp(max=count - 1)[:, None])[:, 0]
     unranked = (kept > count) & (kept < scaled.shape[1])  # the mass of its top-k is not known yet
     deeper = ((last >= count) | unranked).nonzero()[:, 0]
     if len(deeper):
-        result[deeper] = _thresholds(scaled[deeper], kept[deeper], top_p[deeper], candidates * 8)
+        result[deeper] = _thresholds(scaled[deeper], totals[deeper], kept[deeper], top_p[deeper], candidates * 8)
     return result
