@@ -27,7 +27,7 @@ class Series:
 
 
 class Chart(QWidget):
-    """Values over the last ``span`` seconds. ``unit`` is ``s`` (shown as ms or s) or ``tokens/s``."""
+    """Values over the last ``span`` seconds. ``unit`` is ``s`` (shown as ms or s) or ``tok/s``."""
 
     def __init__(self, *, unit: str, stacked: bool = False) -> None:
         super().__init__()

@@ -24,7 +24,7 @@ class LatencyView(QWidget):
         self._link = link
         self._span = SPANS_S[0]
         self.charts = {name: Chart(unit="s") for name in LATENCIES}
-        self.charts["throughput"] = Chart(unit="tokens/s")
+        self.charts["throughput"] = Chart(unit="tok/s")
         self.charts["split"] = Chart(unit="s", stacked=True)
         self._grid = QWidget()
         self._empty = QLabel()

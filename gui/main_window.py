@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from PySide6.QtCore import QEvent, QSettings, Qt, QTimer
-from PySide6.QtGui import QAction, QCloseEvent, QKeySequence
+from PySide6.QtCore import QEvent, QSettings, QSize, Qt, QTimer
+from PySide6.QtGui import QAction, QCloseEvent, QColor, QKeySequence
 from PySide6.QtWidgets import (
     QDockWidget,
     QHBoxLayout,
@@ -12,6 +12,7 @@ from PySide6.QtWidgets import (
     QSizePolicy,
     QSplitter,
     QStackedWidget,
+    QToolButton,
     QVBoxLayout,
     QWidget,
 )
@@ -22,7 +23,7 @@ from .banner import Banner
 from .batch_view import BatchView
 from .block_map import BlockMap
 from .i18n import Languages
-from .icons import app_icon
+from .icons import app_icon, icon
 from .inspector import Inspector
 from .latency_view import LatencyView
 from .log_view import LogView
@@ -112,13 +113,35 @@ class MainWindow(QMainWindow):
         self.dock.setObjectName("inspector")
         self.dock.setAllowedAreas(Qt.DockWidgetArea.RightDockWidgetArea | Qt.DockWidgetArea.LeftDockWidgetArea)
         self.dock.setWidget(inspector)
+        self.dock.setTitleBarWidget(self._make_dock_title())
         inspector.setMinimumWidth(30 * theme.GRID)
         self.addDockWidget(Qt.DockWidgetArea.RightDockWidgetArea, self.dock)
+
+    def _make_dock_title(self) -> QWidget:
+        """The dock's title, in our own type and language; dragging it moves the dock."""
+        self._dock_title = QLabel()
+        self._dock_title.setProperty("role", "muted")
+        self._dock_close = QToolButton()
+        self._dock_close.setProperty("role", "flat")
+        self._dock_close.setIconSize(QSize(14, 14))
+        self._dock_close.clicked.connect(self.dock.hide)
+        bar = QWidget()
+        row = QHBoxLayout(bar)
+        row.setContentsMargins(2 * theme.GRID, theme.GRID // 2, theme.GRID, 0)
+        row.addWidget(self._dock_title, 1)
+        row.addWidget(self._dock_close)
+        theme.current().changed.connect(self._draw)
+        self._draw()
+        return bar
+
+    def _draw(self) -> None:
+        self._dock_close.setIcon(icon("cancel", QColor(theme.current().palette.muted)))
 
     def _make_status(self) -> None:
         self.said = QLabel()
         self.said.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Preferred)
         self.said.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
+        self._said_event: Event | None = None  # worded again when the language changes
         self.statusBar().addWidget(self.said, 1)
         self.statusBar().setSizeGripEnabled(False)
         self.statusBar().setContentsMargins(2 * theme.GRID, 0, 2 * theme.GRID, 0)
@@ -147,6 +170,7 @@ class MainWindow(QMainWindow):
 
     def say(self, text: str, level: str = "info") -> None:
         """Say in the status bar what just happened, and keep it in the log."""
+        self._said_event = None
         self._show_said(text)
         self._hold.start()
         self.log.add(text, level)
@@ -168,6 +192,7 @@ class MainWindow(QMainWindow):
     def _event(self, event: Event) -> None:
         important = event.level in ("warning", "error")
         if (event.kind in _SAID_IN_STATUS or important) and (important or not self._hold.isActive()):
+            self._said_event = event
             self._show_said(words.event(event))
 
     def _show_said(self, text: str) -> None:
@@ -188,4 +213,8 @@ class MainWindow(QMainWindow):
     def retranslate(self) -> None:
         self.setWindowTitle("Pagedeck")
         self.dock.setWindowTitle(self.tr("Inspector"))
+        self._dock_title.setText(self.tr("Inspector"))
+        self._dock_close.setToolTip(self.tr("Hide the inspector"))
+        self._dock_close.setAccessibleName(self.tr("Hide the inspector"))
+        self._show_said(words.event(self._said_event) if self._said_event is not None else "")
         self.said.setAccessibleName(self.tr("What just happened"))

@@ -665,6 +665,10 @@
         <translation>检查器</translation>
     </message>
     <message>
+        <source>Hide the inspector</source>
+        <translation>隐藏检查器</translation>
+    </message>
+    <message>
         <source>What just happened</source>
         <translation>刚刚发生的事</translation>
     </message>

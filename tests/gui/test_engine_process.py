@@ -21,9 +21,7 @@ from pytestqt.qtbot import QtBot
 from .scripted_link import ScriptedLink
 
 OBEDIENT = "import sys; print('hello', flush=True); sys.stdin.read()"
-STUBBORN = (
-    "import signal, sys, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('deaf', flush=True); time.sleep(600)"
-)
+STUBBORN = "import signal, sys, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('deaf', flush=True); time.sleep(600)"
 BROKEN = "raise RuntimeError('the disk is on fire')"
 
 
@@ -135,9 +133,7 @@ time.sleep(600)
 
 
 @pytest.fixture
-def session(
-    link: ScriptedLink, qtbot: QtBot, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> EngineSession:
+def session(link: ScriptedLink, qtbot: QtBot, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> EngineSession:
     monkeypatch.setenv("PAGEDECK_RUNTIME", str(tmp_path / "run"))
     monkeypatch.setenv("PAGEDECK_STATE", str(tmp_path / "state"))
     monkeypatch.setattr(EngineProcess, "command", property(lambda self: [sys.executable, "-c", OBEDIENT]))
@@ -177,9 +173,7 @@ def test_an_engine_that_dies_while_starting_is_shown_as_died(
     assert not session.owned
 
 
-def test_restart_waits_for_the_end_and_starts_anew(
-    session: EngineSession, link: ScriptedLink, qtbot: QtBot
-) -> None:
+def test_restart_waits_for_the_end_and_starts_anew(session: EngineSession, link: ScriptedLink, qtbot: QtBot) -> None:
     session.open()
     first = session._processes["pagedeck"].pid
     session.restart()

@@ -131,7 +131,7 @@ def test_the_split_is_stacked(shown: Shown) -> None:
 
 def test_values_have_units(languages: Languages) -> None:
     assert format_value(0.034, "s") == "34\u00a0ms"
-    assert format_value(148.2, "tokens/s") == "148\u00a0tokens/s"
+    assert format_value(148.2, "tok/s") == "148\u00a0tok/s"
     assert format_value(float("nan"), "s") == "–"
 
 

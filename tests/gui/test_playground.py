@@ -130,9 +130,7 @@ def test_conversation_goes_on_and_regenerate_asks_again(page: Playground, link: 
     assert len(page.turns) == 2
 
 
-def test_samples_stand_side_by_side_and_one_is_gone_on_with(
-    page: Playground, link: ScriptedLink, qtbot: QtBot
-) -> None:
+def test_samples_stand_side_by_side_and_one_is_gone_on_with(page: Playground, link: ScriptedLink, qtbot: QtBot) -> None:
     page.parameters.samples.setValue(3)
     ask(page, qtbot)
     for place, text in enumerate(("a", "b", "c")):

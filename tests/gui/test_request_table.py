@@ -85,9 +85,7 @@ def test_filter_by_text_and_state(link: ScriptedLink, selection: Selection, qtbo
     assert table.count.text() == "1 of 3"
 
 
-def test_selection_goes_both_ways_and_survives_updates(
-    link: ScriptedLink, selection: Selection, qtbot: QtBot
-) -> None:
+def test_selection_goes_both_ways_and_survives_updates(link: ScriptedLink, selection: Selection, qtbot: QtBot) -> None:
     link.view.requests |= {n: row(n) for n in range(1, 6)}
     table = RequestTable(link, selection)
     qtbot.addWidget(table)
