@@ -179,7 +179,7 @@ class Switchboard(threading.Thread):
     def _wake(self) -> None:
         if not self._awake:
             self._awake = True
-            with contextlib.suppress(BlockingIOError):
+            with contextlib.suppress(OSError):  # full: it will wake anyway; closed: it has ended
                 self._wake_in.send(b"\0")
 
     # --- the thread -----------------------------------------------------------------------------------------------

@@ -289,7 +289,10 @@ def encode(message: Message) -> bytes:
 
 def decode_client(frame: bytes) -> ClientMessage:
     """A client's message. Raises ``msgspec.DecodeError`` or its subclass ``ValidationError``, which names the field."""
-    return _client_decoder.decode(frame)
+    try:
+        return _client_decoder.decode(frame)
+    except RecursionError:
+        raise msgspec.DecodeError("MessagePack data is nested too deeply") from None
 
 
 class _Envelope(msgspec.Struct):
@@ -300,7 +303,7 @@ def decode_id(frame: bytes) -> str:
     """The ``id`` of a message that may not decode otherwise, so that its refusal can name it; empty where none is."""
     try:
         return msgspec.msgpack.decode(frame, type=_Envelope).id
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, RecursionError):
         return ""
 
 

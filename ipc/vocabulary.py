@@ -78,7 +78,10 @@ class Refused(ValueError):
 
     @classmethod
     def value(cls, field: str, value: object, accepted: str) -> Refused:
-        return cls(f"{field} is {value!r}; accepted is {accepted}.", field=field)
+        given = repr(value)
+        if len(given) > 200:
+            given = given[:200] + "…"
+        return cls(f"{field} is {given}; accepted is {accepted}.", field=field)
 
 
 def parse_priority(value: object) -> int:

@@ -221,6 +221,7 @@ def test_who_did_not_say_hello_is_told_to(board: Callable[..., Any]) -> None:
         (b"\xc1", "", "", "malformed"),
         (msgspec.msgpack.encode([1, 2]), "", "", "Expected `object`"),
         (msgspec.msgpack.encode({"type": "dance", "id": "d"}), "d", "type", "dance"),
+        (b"\x82\xa4type\xabreconfigure\xa7changes\x81\xa1a" + b"\x91" * 100_000, "", "", "nested too deeply"),
         (msgspec.msgpack.encode({"type": "submit", "id": "s", "prompt": 7}), "s", "prompt", "Expected `str | null`"),
         (
             msgspec.msgpack.encode({"type": "submit", "id": "s", "sampling": {"top_k": "many"}}),
