@@ -7,6 +7,7 @@ from PySide6.QtGui import (
     QColor,
     QPainter,
     QPaintEvent,
+    QResizeEvent,
     QShowEvent,
 )
 from PySide6.QtWidgets import QHBoxLayout, QLabel, QPushButton, QVBoxLayout, QWidget
@@ -17,6 +18,8 @@ from .link import EngineLink
 from .selection import Selection
 from .state import CLASSES
 from .timeline import Timeline, kind_colour, marks_of
+
+KEY_WIDTH = 100 * theme.GRID  # a narrower view has no room for the key beside the figures
 
 
 class BatchView(QWidget):
@@ -84,6 +87,10 @@ class BatchView(QWidget):
     def _restyle(self) -> None:
         self._key.update()
         self.timeline.update()
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        super().resizeEvent(event)
+        self._key.setVisible(self.width() >= KEY_WIDTH)
 
     def showEvent(self, event: QShowEvent) -> None:
         super().showEvent(event)

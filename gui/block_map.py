@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 import numpy as np
-from PySide6.QtCore import QEvent, Qt, Signal
+from PySide6.QtCore import QEvent, Qt, QTimer, Signal
 from PySide6.QtGui import QResizeEvent, QShowEvent
 from PySide6.QtWidgets import (
     QComboBox,
@@ -29,6 +29,7 @@ from .selection import Selection
 
 TIERS = ("device", "host")
 DESCRIBE_S = 0.5  # between two questions for the selected request's block table
+FIGURES_MS = 200  # between two updates of the numbers around the map
 WIDE = 2.4  # from this ratio of width to height on, the pools stand side by side
 
 
@@ -57,6 +58,9 @@ class BlockMap(QWidget):
         self._fit = QPushButton()
         self._fit.setProperty("role", "flat")
         self.legend = Legend()
+        self._figures_due = False
+        self._figures = QTimer(self, interval=FIGURES_MS, singleShot=True)
+        self._figures.timeout.connect(self._write_figures)
         self._lay_out()
         self._connect()
         self._retranslate()
@@ -98,8 +102,19 @@ class BlockMap(QWidget):
             self._arrange()
         self._trace()
         for pool in self.pools.values():
-            pool.refresh()
-        self.legend.refresh(self._link.view.device, self._link.view.host)
+            pool.draw()
+        self._figures_due = True
+        if not self._figures.isActive():
+            self._write_figures()
+
+    def _write_figures(self) -> None:
+        """Numbers change a few times a second: the eye reads no faster, and laying out text costs more than the map."""
+        if self._figures_due:
+            self._figures_due = False
+            self._figures.start()
+            for pool in self.pools.values():
+                pool.write_header()
+            self.legend.refresh(self._link.view.device, self._link.view.host)
 
     def fit(self) -> None:
         for pool in self.pools.values():

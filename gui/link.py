@@ -17,7 +17,6 @@ from pathlib import Path
 import msgspec
 import zmq
 from PySide6.QtCore import QObject, Qt, QTimer, Signal
-from zmq.utils.monitor import parse_monitor_message
 
 from ..ipc import endpoint
 from ..ipc.client import Watch, open_control
@@ -131,7 +130,7 @@ class _Wire:
                 if telemetry in ready:
                     self._receive_telemetry(telemetry)
                 if monitor in ready:
-                    watch.monitored(parse_monitor_message(monitor.recv_multipart()))
+                    watch.monitored(monitor.recv_multipart())
                     gone = watch.verdict(time.monotonic())
                     if gone is not None and gone.code == "key":
                         self.refused = gone.message

@@ -71,9 +71,9 @@ class PoolView(QWidget):
         layout.addWidget(self.canvas, 1)
         self.setMinimumSize(20 * theme.GRID, 14 * theme.GRID)
 
-    def refresh(self) -> None:
+    def draw(self) -> None:
+        """Draw the blocks that changed."""
         self.canvas.refresh(self._link.view.step)
-        self._write_header()
         self._bar.update()
         self._invite()
         if self._card.isVisible() and self.canvas.hovered is not None:
@@ -84,7 +84,8 @@ class PoolView(QWidget):
         self._card.update()
         self._bar.update()
 
-    def _write_header(self) -> None:
+    def write_header(self) -> None:
+        """Say what the pool can hold and what it holds."""
         tier = self._tier
         if not tier.num_blocks:
             self._capacity.setText("")
@@ -181,7 +182,8 @@ class PoolView(QWidget):
         super().changeEvent(event)
         if event.type() == QEvent.Type.LanguageChange:
             self._retranslate()
-            self.refresh()
+            self.write_header()
+            self._invite()
 
     def _retranslate(self) -> None:
         device = self.name == "device"

@@ -213,6 +213,7 @@ class Shown:
     def advance(self, steps: int, arrivals: float = 0.5) -> None:
         for message in self.feeder.advance(steps, arrivals=arrivals):
             self.link.view.apply(*message)
+        self.map._figures.stop()  # as if the last figures had been read already
         self.link.blocksChanged.emit()
         self.link.requestsChanged.emit()
 
@@ -368,7 +369,7 @@ def test_arrow_keys_walk_over_the_blocks(qtbot: QtBot, shown: Shown) -> None:
     assert shown.selection.block == ("device", 1)
 
 
-def test_a_repage_is_drawn_whole(shown: Shown) -> None:
+def test_a_repage_is_drawn_whole(qtbot: QtBot, shown: Shown) -> None:
     from pagedeck.ipc.telemetry import BlocksUpdate
 
     other = Feeder(800, 8, 0)
@@ -376,6 +377,7 @@ def test_a_repage_is_drawn_whole(shown: Shown) -> None:
     whole = BlocksUpdate(shown.feeder.epoch, 5, True, other.device.blocks(None), other.host.blocks(None))
     shown.link.view.apply(*shown.feeder.message(b"blocks", whole))
     shown.link.blocksChanged.emit()
+    qtbot.waitUntil(lambda: "800 blocks" in shown.pool._capacity.text())
     assert "800 blocks × 8 tokens" in shown.pool._capacity.text()
     assert shown.colour_at(799) == theme.current().palette.states[S.ACTIVE]
     assert shown.map.pools["host"].isHidden()
