@@ -20,7 +20,7 @@ from pagedeck.ipc.client import Client, EngineError
 from pagedeck.ipc.endpoint import Connection
 from pagedeck.ipc.launch import Engine
 from pagedeck.ipc.protocol import Failed, Finished, Submit, Tokens
-from pagedeck.ipc.vocabulary import SamplingParams
+from pagedeck.ipc.vocabulary import BlockState, SamplingParams
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1200)]
 
@@ -190,9 +190,10 @@ def test_the_cache_changes_under_eight_requests_and_no_token_does(
             for index, output in enumerate(load.outputs):
                 reference.check(index, output, undisturbed[index])
             assert [f.output_tokens for f in sorted(load.finished, key=lambda f: f.id)] == list(OUTPUT_TOKENS)
-        stats = client.status().stats
-        assert stats
-        assert (stats.failed, stats.cancelled, stats.running, stats.waiting, stats.swapped) == (0, 0, 0, 0, 0)
+        snapshot = client.snapshot()
+        assert snapshot.blocks
+        assert {row.state for row in snapshot.requests} == {"finished"}
+        assert set(snapshot.blocks.device.state) <= {BlockState.FREE, BlockState.CACHED}
 
 
 def test_splitting_blocks_copies_nothing(reference: Reference, tmp_path: Path) -> None:
