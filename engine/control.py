@@ -156,16 +156,16 @@ class Control:
             self._send(client, Failed(id=id, code="shutdown", message=reason))
 
     def _set_priority(self, _client: str, message: SetPriority) -> Done:
-        request = self._live(message.request)
-        self._engine.set_priority(request.id, parse_priority(message.priority))
+        priority = parse_priority(message.priority)
+        if message.request in self._intake:
+            self._intake.set_priority(message.request, priority)
+            return Done(id=message.id)
+        request = self._engine.requests.get(message.request)
+        if request is None:
+            raise unknown(message.request)
+        self._engine.set_priority(request.id, priority)
         self._publisher.prioritised(request)
         return Done(id=message.id)
-
-    def _live(self, id: str) -> Request:
-        try:
-            return self._engine.requests[id]
-        except KeyError:
-            raise unknown(id) from None
 
     # --- settings ---------------------------------------------------------------------------------------------------
 
@@ -221,6 +221,8 @@ class Control:
         )
 
     def _describe_request(self, _client: str, message: DescribeRequest) -> RequestDetail:
+        if message.request in self._intake:
+            raise Refused(f"The prompt of {message.request!r} is still being read.", code="unknown_request")
         request = self._engine.requests.get(message.request) or _latest(self._engine.ended, message.request)
         held = [s for s in request.sequences if s.number in self._engine.cache.tables]
         return RequestDetail(
@@ -249,7 +251,7 @@ def ending_of(request: Request) -> Finished | Failed:
     return Finished(
         id=request.id,
         samples=[
-            SampleResult(s.index, (s.finish_reason or FinishReason.CANCELLED).value, max(0, s.output_length))
+            SampleResult(s.index, (s.finish_reason or FinishReason.CANCELLED).value, max(0, s.output_length), s.score)
             for s in request.sequences
         ],
         prompt_tokens=request.prompt_length,

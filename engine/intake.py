@@ -59,6 +59,9 @@ class Intake:
         """Forget a submission; returns its client."""
         return self._pending.pop(id)[0]
 
+    def set_priority(self, id: str, priority: int) -> None:
+        self._pending[id][1].priority = priority
+
     def cancel_client(self, client: str) -> int:
         """Forget all submissions of a client; how many there were."""
         theirs = [id for id, (owner, _) in self._pending.items() if owner == client]

@@ -115,6 +115,7 @@ def serve(
     try:
         with _signals(service):
             code = service.run()
+        context.term()  # waits a moment for the last words to be sent
     finally:
         close_log(handlers)
     if service.loading:  # half-imported libraries do not survive the interpreter's end

@@ -68,6 +68,7 @@ def test_the_asyncio_client_gets_the_same(client: Client, shared_engine: Any) ->
     async def together() -> list[list[int]]:
         async with AsyncClient(shared_engine.connection) as other:
             streams = [other.submit(f"number {n}", max_tokens=8, **GREEDY) for n in range(6)]
+            assert (await streams[0].accepted()).number
             assert (await other.describe_request(streams[0].id)).row is not None
             return [await stream.token_ids() for stream in streams]
 

@@ -313,7 +313,10 @@ def test_a_long_prompt_is_read_beside_the_others(serve: Callable[..., Running]) 
         assert running.tokenizer.reading.acquire(timeout=30)
         assert ask(client, 1).token_ids() == expected(1)
         assert not long.ended
+        client.set_priority(long.id, 7)
         running.tokenizer.gate.set()
+        assert long.accepted
+        assert client.describe_request(long.id).row.priority == 7
         assert long.token_ids() == generate(list(b"hello"), 5, VOCABULARY)
 
 
@@ -325,6 +328,9 @@ def test_a_prompt_that_is_being_read_can_be_cancelled(serve: Callable[..., Runni
         with Client(running.connection) as other, pytest.raises(EngineError) as error:
             other.submit(Submit(id="mine", prompt="again")).text()
         assert error.value.code == "duplicate"
+        with pytest.raises(EngineError, match="still being read"):
+            client.describe_request("mine")
+        client.set_priority("mine", "batch")
         stream.cancel()
         assert stream.finished.samples[0].finish_reason == "cancelled" and stream.text() == ""
         again = client.submit(Submit(id="mine", prompt="goodbye", sampling=SamplingParams(max_tokens=2, **GREEDY)))

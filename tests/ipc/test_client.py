@@ -289,13 +289,16 @@ def test_a_silent_client_is_given_up_and_may_come_back(board: Callable[..., Any]
 
 def test_an_engine_that_was_stopped_itself_gives_nobody_up(board: Callable[..., Any], quick: None) -> None:
     made = board()
-    socket = raw_client(made.connection)
+    socket, other = raw_client(made.connection), raw_client(made.connection)
     assert isinstance(ask(socket, Hello(id="h")), Welcome)
+    assert isinstance(ask(other, Hello(id="h")), Welcome)
     stopped = threading.Event()
     made.switchboard._status = lambda: (stopped.wait(2 * switchboard.GONE_AFTER_S), made.status)[1]
     assert isinstance(ask(socket, GetStatus(id="s")), StatusReply)  # the thread did not run meanwhile
-    assert isinstance(ask(socket, Ping(id="p")), Pong)
+    for _ in range(2):  # it runs again, and looks at who was silent
+        assert isinstance(ask(socket, Ping(id="p")), Pong)
     assert made.inbox.empty()
+    assert isinstance(ask(other, Ping(id="p")), Pong)
 
 
 def test_a_client_that_was_killed_is_noticed_without_waiting(board: Callable[..., Any]) -> None:
