@@ -15,6 +15,9 @@ from .state import ConnectionState
 #: A wait of unknown length shows its age, so that nobody looks at a spinner and wonders.
 TICK_MS = 1000
 
+#: Of what a dead engine printed last, so many lines are shown; the log has more.
+LAST_LINES = 5
+
 
 class Banner(QFrame):
     """What the engine is going through: loading and how far, not answering since when, died with its last words."""
@@ -111,3 +114,10 @@ class Banner(QFrame):
         if event.type() == QEvent.Type.LanguageChange:
             self.show_state()
         super().changeEvent(event)
+
+
+def brief(last_words: str) -> str:
+    """The sentence by which the engine explained its end, or the last lines that it printed."""
+    lines = last_words.splitlines()
+    explained = [line.removeprefix("pagedeck: ") for line in lines if line.startswith("pagedeck: ")]
+    return engine_texts.say(explained[-1]) if explained else "\n".join(lines[-LAST_LINES:])

@@ -22,7 +22,7 @@ from . import theme, words
 from .banner import Banner
 from .batch_view import BatchView
 from .block_map import BlockMap
-from .i18n import Languages
+from .i18n import Languages, fill_in
 from .icons import app_icon, icon
 from .inspector import Inspector
 from .latency_view import LatencyView
@@ -33,6 +33,7 @@ from .request_table import RequestTable
 from .selection import Selection
 from .session import EngineSession
 from .settings_panel import SettingsPanel
+from .state import ConnectionState
 from .toolbar import Toolbar
 
 #: The newest sentence stays in the status bar at least so long before an event's may replace it.
@@ -47,6 +48,7 @@ class MainWindow(QMainWindow):
         super().__init__()
         self.session = session
         self._settings = settings
+        self._state = session.state
         link = session.link
         self.selection = Selection(self)
         self.setWindowIcon(app_icon())
@@ -70,6 +72,7 @@ class MainWindow(QMainWindow):
         self.playground.said.connect(self.say)
         self.settings_panel.said.connect(self.say)
         self.map.sampleRequested.connect(self.send_sample)
+        session.changed.connect(self._session_changed)
         session.failed.connect(lambda text: self.say(text, "error"))
         link.eventReceived.connect(self._event)
         self.toolbar.inspectorToggled.connect(self.dock.setVisible)
@@ -188,6 +191,21 @@ class MainWindow(QMainWindow):
 
     def _turn_to(self, key: str) -> None:
         self.pages.setCurrentIndex([page.key for page in PAGES].index(key))
+
+    def _session_changed(self) -> None:
+        state = self.session.state
+        if state == self._state:
+            return
+        self._state = state
+        if state in (ConnectionState.READY, ConnectionState.STOPPED):
+            self.say(self._state_sentence())
+        elif state in (ConnectionState.DIED, ConnectionState.NOT_ANSWERING):
+            self.say(self._state_sentence(), "error")
+            if self.session.last_words:
+                self.log.add(self.session.last_words, "error")
+
+    def _state_sentence(self) -> str:
+        return fill_in(self.tr("Engine %1: %2"), self.session.name, words.connection(self.session.state))
 
     def _event(self, event: Event) -> None:
         important = event.level in ("warning", "error")

@@ -101,8 +101,9 @@ class EngineSession(QObject):
         self.changed.emit()
 
     def start(self) -> None:
-        """Start an engine of our own under the session's name."""
+        """Start an engine of our own under the session's name; one that is still ending is awaited first."""
         if self.owned:
+            self._start_again = not self.alive
             return
         self._forget()
         with contextlib.suppress(Refused):  # it was started elsewhere in the meantime

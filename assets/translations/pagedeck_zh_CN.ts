@@ -661,6 +661,10 @@
 <context>
     <name>MainWindow</name>
     <message>
+        <source>Engine %1: %2</source>
+        <translation>引擎 %1：%2</translation>
+    </message>
+    <message>
         <source>Inspector</source>
         <translation>检查器</translation>
     </message>

@@ -21,7 +21,9 @@ from pytestqt.qtbot import QtBot
 from .scripted_link import ScriptedLink
 
 OBEDIENT = "import sys; print('hello', flush=True); sys.stdin.read()"
-STUBBORN = "import signal, sys, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('deaf', flush=True); time.sleep(600)"
+STUBBORN = (
+    "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('deaf', flush=True); time.sleep(600)"
+)
 BROKEN = "raise RuntimeError('the disk is on fire')"
 
 
@@ -188,6 +190,18 @@ def test_stop_ends_as_stopped(session: EngineSession, qtbot: QtBot) -> None:
     qtbot.waitUntil(lambda: session.state == ConnectionState.STOPPED)
     session.start()
     assert session.state == ConnectionState.LOADING
+
+
+def test_a_start_while_it_still_ends_is_kept(session: EngineSession, link: ScriptedLink, qtbot: QtBot) -> None:
+    session.open()
+    first = session._processes["pagedeck"].pid
+    announce("pagedeck", os.getpid())
+    qtbot.waitUntil(lambda: not session.starting)
+    link.say_connection(ConnectionState.STOPPED)  # the engine says so a moment before its process ends
+    session.start()
+    session._processes["pagedeck"].stop(lambda: None)
+    Path(os.environ["PAGEDECK_RUNTIME"], "pagedeck.json").unlink()
+    qtbot.waitUntil(lambda: session.owned and session._processes["pagedeck"].pid not in (None, first))
 
 
 def test_closing_leaves_no_process(session: EngineSession) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from pagedeck.gui import i18n, theme
+from pagedeck.gui.banner import brief
 from pagedeck.gui.main_window import MainWindow
 from pagedeck.gui.rail import PAGES
 from pagedeck.gui.session import EngineSession
@@ -271,3 +272,15 @@ def test_a_changed_palette_redraws_the_icons(window: MainWindow) -> None:
     theme.current().set_mode("dark")
     assert window.rail.button("map").icon().cacheKey() != before
     QApplication.sendEvent(window, QEvent(QEvent.Type.LanguageChange))
+
+
+def test_an_engines_death_is_explained_briefly_and_logged_in_full(window: MainWindow, link: ScriptedLink) -> None:
+    traceback = "\n".join([f"line {number}" for number in range(10)])
+    assert brief(traceback) == "\n".join(f"line {number}" for number in range(5, 10))
+    assert brief(f"pagedeck: The disk is full.\n{traceback}") == "The disk is full."
+    window.session.last_words = traceback
+    link.say_connection(ConnectionState.DIED)
+    assert "line 9" in window.banner.detail.text()
+    assert window.said.text() == "Engine pagedeck: died"
+    window.log.show_pending()
+    assert traceback in window.log.model.text_of(window.log.model.rowCount() - 1)
