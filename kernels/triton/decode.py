@@ -134,7 +134,9 @@ def decode_kernel(
         place = (sequence * HEADS + head) * SEGMENTS + segment
         tl.store(largest_out + place, largest, mask=row < GROUP)
         tl.store(total_out + place, total, mask=row < GROUP)
-        tl.store(partial + place[:, None] * HEAD_DIM + column[None, :], weighted, mask=live)
+        # Nothing is written for a segment past the end of a short context, and the merge reads nothing of it.
+        written = live & (largest[:, None] > float("-inf"))
+        tl.store(partial + place[:, None] * HEAD_DIM + column[None, :], weighted, mask=written)
 
 
 @triton.jit
@@ -151,7 +153,6 @@ def merge_kernel(
     highest = tl.where(highest == float("-inf"), 0.0, highest)
     weights = tl.exp2(peaks - highest)
     summed = tl.sum(weights * tl.load(total + place), 0)
-    # A segment past the end of a short context has weight zero and is not read.
     present = (peaks > float("-inf"))[:, None] & (column[None, :] < HEAD_DIM)
     parts = tl.load(partial + place[:, None] * HEAD_DIM + column[None, :], mask=present, other=0.0)
     result = tl.sum(parts * weights[:, None], 0) / tl.where(summed == 0.0, 1.0, summed)

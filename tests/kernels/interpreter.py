@@ -22,6 +22,8 @@ from pagedeck.kernels.triton import decode
 from pagedeck.kernels.triton.ops import TritonOps, device_facts
 from pagedeck.kernels.triton.tilings import decode_tiling
 
+torch.use_deterministic_algorithms(True)  # fills what torch.empty returns with NaN
+
 
 def attend(case: Case, problem: Problem) -> torch.Tensor:
     if not case.segments:
