@@ -66,6 +66,7 @@ def assemble(config: EngineConfig, report: Report) -> Assembled:
     ops = ops_for(model.device)
     runner = ModelRunner(model.model, storage, ops)
     report("Warming up the kernels", None)
+    ops.warm_up(model.layout.head_dim, model.layout.dtype)
     _warm_up(runner, config)
     engine = Engine(
         config,

@@ -49,6 +49,10 @@ class Ops(Protocol):
 
     name: str
 
+    def warm_up(self, head_dim: int, dtype: torch.dtype) -> None:
+        """Compile what can be compiled before the first call (or load it from the cache), so that no request waits
+        for it. Takes seconds the first time on a machine; safe to call from a background thread."""
+
     def write_kv(self, key: Tensor, value: Tensor, pool: Tensor, slots: Tensor) -> None:
         """Store ``key`` and ``value`` [T, H, D] in one layer's ``pool`` [2, num_slots, H, D]; slot -1 is skipped."""
 

@@ -19,6 +19,10 @@ class CpuOps:
 
     name = "cpu"
 
+    def warm_up(self, head_dim: int, dtype: torch.dtype) -> None:
+        if dtype in COMPILED:
+            compile_decode(head_dim, np.float32 if dtype == torch.float32 else np.float64)
+
     def write_kv(self, key: Tensor, value: Tensor, pool: Tensor, slots: Tensor) -> None:
         if bool((slots < 0).any()):
             kept = slots >= 0
@@ -78,17 +82,6 @@ class CpuOps:
         for start, host_start, count in block_runs(blocks, host_blocks, block_size):
             run = host[host_start : host_start + count]
             pool[:, :, start : start + count].copy_(run.movedim(0, 2))
-
-
-def warm_up(head_dim: int, dtype: torch.dtype) -> None:
-    """Compile the decode kernel for ``dtype`` (or load it from the cache), so that no request waits for it.
-
-    Takes seconds the first time on a machine; safe to call from a background thread. Nothing to do for types that
-    take torch's path.
-    """
-    if dtype not in COMPILED:
-        return
-    compile_decode(head_dim, np.float32 if dtype == torch.float32 else np.float64)
 
 
 def _sinks_array(sinks: Tensor | None, query: Tensor) -> np.ndarray:

@@ -17,6 +17,9 @@ class ReferenceOps:
 
     name = "reference"
 
+    def warm_up(self, head_dim: int, dtype: torch.dtype) -> None:
+        """Nothing is compiled."""
+
     def write_kv(self, key: Tensor, value: Tensor, pool: Tensor, slots: Tensor) -> None:
         kept = slots >= 0
         pool[0, slots[kept]] = key[kept]

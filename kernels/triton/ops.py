@@ -24,6 +24,9 @@ class TritonOps:
 
     name = "triton"
 
+    def warm_up(self, head_dim: int, dtype: torch.dtype) -> None:
+        """Triton compiles a kernel at its first launch, with the shapes that it then sees."""
+
     def write_kv(self, key: Tensor, value: Tensor, pool: Tensor, slots: Tensor) -> None:
         from . import kv
 

@@ -147,7 +147,7 @@ def test_the_cpu_gets_these_ops() -> None:
 def test_compiled_code_is_kept_in_the_users_cache(tmp_path: Path) -> None:
     """A second process loads what the first compiled, and nothing is written beside the source."""
     program = (
-        "import torch; from pagedeck.kernels import cpu, cpu_decode; cpu.warm_up(64, torch.float32);"
+        "import torch; from pagedeck.kernels import cpu, cpu_decode; cpu.CpuOps().warm_up(64, torch.float32);"
         "print(sum(cpu_decode._share.stats.cache_hits.values()), sum(cpu_decode._all_shares.stats.cache_hits.values()))"
     )
     environment = {k: v for k, v in os.environ.items() if k != "NUMBA_CACHE_DIR"}
