@@ -76,7 +76,8 @@ class Banner(QFrame):
         """Title, detail, button."""
         view = self._session.link.view
         name = self._session.name
-        waited = quantities.duration(max(0.0, round(time.time() - self._session.since)))
+        seconds = round(time.time() - self._session.since)
+        waited = quantities.duration(max(1, seconds))
         if state == ConnectionState.LOADING and self._session.starting:
             return self.tr("Starting the engine …"), fill_in(self.tr("for %1"), waited), ""
         if state == ConnectionState.CONNECTING:
@@ -91,7 +92,7 @@ class Banner(QFrame):
         if state == ConnectionState.DIED:
             return (
                 self.tr("The engine died."),
-                self._session.last_words or engine_texts.say(view.detail),
+                brief(self._session.last_words) or engine_texts.say(view.detail),
                 self.tr("Restart"),
             )
         if state == ConnectionState.STOPPED:

@@ -14,6 +14,7 @@ from PySide6.QtWidgets import (
     QLabel,
     QPlainTextEdit,
     QPushButton,
+    QSizePolicy,
     QVBoxLayout,
     QWidget,
 )
@@ -71,6 +72,7 @@ class Facts(QWidget):
 
 def _text_view(lines: int) -> QPlainTextEdit:
     view = QPlainTextEdit(readOnly=True, tabChangesFocus=True)
+    view.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Ignored)
     view.setMinimumHeight(lines * view.fontMetrics().lineSpacing() + 3 * theme.GRID)
     return view
 

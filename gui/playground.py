@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from PySide6.QtCore import QEvent, QSize, Qt, Signal
 from PySide6.QtGui import QKeyEvent, QKeySequence, QShortcut, QTextOption
 from PySide6.QtWidgets import (
+    QAbstractSpinBox,
     QComboBox,
     QDoubleSpinBox,
     QFormLayout,
@@ -89,6 +90,8 @@ class Parameters(QWidget):
             form.addRow(label, field)
             label.setBuddy(field)
             field.setMinimumWidth(10 * theme.GRID)
+            if isinstance(field, QAbstractSpinBox):  # a style sheet's padding does not reach the field inside
+                field.lineEdit().setTextMargins(theme.GRID, 0, theme.GRID, 0)
         self._labels[0].setBuddy(self.system)
         self.retranslate()
 

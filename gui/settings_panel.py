@@ -96,7 +96,10 @@ class SettingEditor(QWidget):
         refuse."""
         if isinstance(self._field, QComboBox):
             return self._field.currentData()
-        text = self._field.text().strip().replace(",", "")
+        text = self._field.text().strip()
+        if isinstance(self.info.value, str):
+            return text
+        text = text.replace(",", "")
         try:
             return float(text) if isinstance(self.info.value, float) else int(text)
         except ValueError:
@@ -176,7 +179,8 @@ class SettingEditor(QWidget):
                 self._field.setItemText(place, words.value(choice))
             self._range.clear()
         else:
-            self._range.setText(f"({words.bounds(self.info)})")
+            bounds = words.bounds(self.info)
+            self._range.setText(f"({bounds})" if bounds else "")
         self._show_mark()
 
 

@@ -84,6 +84,7 @@ _TITLES = {
     "block_size": QT_TRANSLATE_NOOP("Words", "Block size"),
     "swap_space_gib": QT_TRANSLATE_NOOP("Words", "Swap space"),
     "max_batch_size": QT_TRANSLATE_NOOP("Words", "Batch size"),
+    "class_limits": QT_TRANSLATE_NOOP("Words", "Class limits"),
     "token_budget": QT_TRANSLATE_NOOP("Words", "Token budget"),
     "prefix_caching": QT_TRANSLATE_NOOP("Words", "Prefix caching"),
     "preemption": QT_TRANSLATE_NOOP("Words", "Preemption"),
@@ -109,6 +110,10 @@ _MEANINGS = {
         "Words", "Host memory that keeps the KV cache of preempted requests. With 0 they are recomputed instead."
     ),
     "max_batch_size": QT_TRANSLATE_NOOP("Words", "The most sequences in one step."),
+    "class_limits": QT_TRANSLATE_NOOP(
+        "Words",
+        "The most sequences of a class in one step, as in batch=16,normal=48. A class that is not named has no limit.",
+    ),
     "token_budget": QT_TRANSLATE_NOOP(
         "Words", "The most tokens in one step. Prompts are prefilled in chunks that fill what decoding leaves."
     ),

@@ -1493,6 +1493,10 @@
         <translation>批次大小</translation>
     </message>
     <message>
+        <source>Class limits</source>
+        <translation>各优先级上限</translation>
+    </message>
+    <message>
         <source>Token budget</source>
         <translation>token 预算</translation>
     </message>
@@ -1555,6 +1559,10 @@
     <message>
         <source>The most sequences in one step.</source>
         <translation>一步中最多的序列数。</translation>
+    </message>
+    <message>
+        <source>The most sequences of a class in one step, as in batch=16,normal=48. A class that is not named has no limit.</source>
+        <translation>一步中某一优先级最多的序列数，如 batch=16,normal=48。未列出的优先级不设上限。</translation>
     </message>
     <message>
         <source>The most tokens in one step. Prompts are prefilled in chunks that fill what decoding leaves.</source>

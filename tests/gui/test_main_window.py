@@ -280,7 +280,7 @@ def test_an_engines_death_is_explained_briefly_and_logged_in_full(window: MainWi
     assert brief(f"pagedeck: The disk is full.\n{traceback}") == "The disk is full."
     window.session.last_words = traceback
     link.say_connection(ConnectionState.DIED)
-    assert "line 9" in window.banner.detail.text()
+    assert window.banner.detail.text() == brief(traceback)
     assert window.said.text() == "Engine pagedeck: died"
     window.log.show_pending()
     assert traceback in window.log.model.text_of(window.log.model.rowCount() - 1)

@@ -1,4 +1,4 @@
-"""The window over a real engine in a process of its own: start, prompt, see blocks, change the block size, stop, die."""
+"""The window over a real engine in a process of its own: start, prompt, blocks, another block size, stop, death."""
 
 from __future__ import annotations
 
