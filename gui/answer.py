@@ -87,6 +87,7 @@ class Sample(QWidget):
         foot = QHBoxLayout()
         foot.addWidget(self.choose)
         foot.addWidget(self.ending, 1)
+        foot.addStretch()
         layout = QVBoxLayout(self)
         layout.setContentsMargins(0, 0, 0, 0)
         layout.setSpacing(theme.GRID // 2)

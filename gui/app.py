@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 import signal
 import sys
 from collections.abc import Sequence
@@ -77,8 +76,3 @@ def _close_on_signals(window: MainWindow) -> QTimer:
     awake.timeout.connect(lambda: None)
     awake.start()
     return awake
-
-
-if __name__ == "__main__":
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-    sys.exit(main())

@@ -35,7 +35,7 @@ from .block_chips import BlockChips
 from .i18n import fill_in
 from .link import EngineLink
 from .quantities import NBSP
-from .scroll import plain_scroll
+from .scroll import Column, plain_scroll
 from .selection import Selection
 
 #: The engine is asked at most so often: three times a second.
@@ -116,8 +116,7 @@ class RequestSection(QWidget):
             label.setProperty("role", "muted")
         self.sample = QComboBox()
         self.chips = BlockChips(self._describe_chip)
-        self._chips_scroll = plain_scroll()
-        self._chips_scroll.setWidget(self.chips)
+        self._chips_scroll = plain_scroll(self.chips)
         self._chips_scroll.setFocusPolicy(Qt.FocusPolicy.NoFocus)
         self.output, self.prompt = _text_view(5), _text_view(3)
 
@@ -308,7 +307,8 @@ class BlockSection(QWidget):
         self._tokens_title.setProperty("role", "muted")
         self.tokens = _text_view(4)
         self.tokens.setFont(theme.mono_font())
-        self.tokens.setMaximumHeight(self.tokens.minimumHeight())
+        self.tokens.setFixedHeight(self.tokens.minimumHeight())
+        self.tokens.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
         layout = QVBoxLayout(self)
         layout.setContentsMargins(0, 0, 0, 0)
         layout.setSpacing(theme.GRID)
@@ -395,7 +395,7 @@ class Inspector(QWidget):
         self.empty = QLabel(alignment=Qt.AlignmentFlag.AlignCenter, wordWrap=True)
         self.empty.setProperty("role", "muted")
 
-        inner = QWidget()
+        inner = Column()
         column = QVBoxLayout(inner)
         column.setContentsMargins(2 * theme.GRID, 2 * theme.GRID, 2 * theme.GRID, 2 * theme.GRID)
         column.setSpacing(2 * theme.GRID)
@@ -403,11 +403,9 @@ class Inspector(QWidget):
         column.addWidget(self.request, 1)
         column.addWidget(self.empty, 1)
         column.addStretch(0)
-        scroll = plain_scroll()
-        scroll.setWidget(inner)
         layout = QVBoxLayout(self)
         layout.setContentsMargins(0, 0, 0, 0)
-        layout.addWidget(scroll)
+        layout.addWidget(plain_scroll(inner))
 
         self._poll = QTimer(self, interval=POLL_MS)
         self._poll.timeout.connect(self._ask)

@@ -29,10 +29,13 @@ from . import i18n, samples, theme, words
 from .answer import Answer
 from .i18n import fill_in
 from .link import EngineLink
-from .scroll import plain_scroll
+from .scroll import Column, plain_scroll
 from .state import ConnectionState
 
 _MAX_LINES = 8
+
+#: Longer lines are hard to read.
+_READABLE = 120 * theme.GRID
 
 
 class PromptEdit(QPlainTextEdit):
@@ -183,14 +186,13 @@ class Playground(QWidget):
 
     def _arrange(self) -> None:
         grid = theme.GRID
-        self._transcript = QWidget()
+        self._transcript = Column()
         self._column = QVBoxLayout(self._transcript)
         self._column.setContentsMargins(3 * grid, 2 * grid, 3 * grid, 2 * grid)
         self._column.setSpacing(2 * grid)
         self._column.addWidget(self.empty, 1)
         self._column.addStretch(1)
-        self._scroll = plain_scroll()
-        self._scroll.setWidget(self._transcript)
+        self._scroll = plain_scroll(self._transcript)
         self._at_end = True
         bar = self._scroll.verticalScrollBar()
         bar.valueChanged.connect(lambda value: setattr(self, "_at_end", value >= bar.maximum() - 3 * grid))
@@ -231,8 +233,12 @@ class Playground(QWidget):
         layout = QHBoxLayout(self)
         layout.setContentsMargins(0, 0, 0, 0)
         layout.setSpacing(0)
-        layout.addLayout(left, 1)
+        talk = QWidget()
+        talk.setLayout(left)
+        talk.setMaximumWidth(_READABLE)
+        layout.addWidget(talk, 1)
         layout.addWidget(panel)
+        layout.addStretch(0)
 
     # --- verbs --------------------------------------------------------------------------------------------------
 

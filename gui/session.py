@@ -154,7 +154,9 @@ class EngineSession(QObject):
     # --- what happens -------------------------------------------------------------------------------------------
 
     def _ask_to_stop(self) -> None:
-        self.link.request(Shutdown(), lambda reply: None)
+        """Ours ends at once. Another's finishes what it has first, unless it is asked again."""
+        patient = not self.owned and self.state != ConnectionState.DRAINING
+        self.link.request(Shutdown(drain=patient), lambda reply: None)
 
     def _released(self) -> bool:
         """Whether the engine confirmed, within two seconds, that it no longer ends with us."""

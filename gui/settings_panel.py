@@ -24,7 +24,7 @@ from ..ipc.protocol import EngineMessage, Failed, Reconfigure, Reconfigured, Rec
 from . import engine_texts, quantities, theme, words
 from .i18n import fill_in
 from .link import EngineLink
-from .scroll import plain_scroll
+from .scroll import Column, plain_scroll
 
 #: A preview is asked for when no edit came for so long.
 PREVIEW_AFTER_MS = 300
@@ -258,6 +258,7 @@ class SettingsPanel(QWidget):
         layout.addWidget(self._scroll, 1)
         layout.addWidget(self.empty, 1)
         layout.addWidget(side)
+        layout.addStretch(0)
 
         self._preview_timer = QTimer(self, interval=PREVIEW_AFTER_MS, singleShot=True)
         self._preview_timer.timeout.connect(self.preview)
@@ -267,7 +268,7 @@ class SettingsPanel(QWidget):
         self.show_settings()
 
     def _make_list(self) -> QScrollArea:
-        inner = QWidget()
+        inner = Column()
         column = QVBoxLayout(inner)
         column.setContentsMargins(3 * theme.GRID, 2 * theme.GRID, 3 * theme.GRID, 2 * theme.GRID)
         column.setSpacing(theme.GRID)
@@ -278,9 +279,8 @@ class SettingsPanel(QWidget):
         column.addWidget(self._fixed_hint)
         column.addLayout(self._fixed_grid)
         column.addStretch(1)
-        inner.setMaximumWidth(90 * theme.GRID)
-        scroll = plain_scroll()
-        scroll.setWidget(inner)
+        scroll = plain_scroll(inner)
+        scroll.setMaximumWidth(92 * theme.GRID)
         return scroll
 
     def _make_side(self) -> QWidget:

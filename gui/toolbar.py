@@ -48,10 +48,10 @@ class Toolbar(QToolBar):
         self.start_button.clicked.connect(session.start)
         self.stop_button.clicked.connect(session.stop)
         self.restart_button.clicked.connect(session.restart)
-        self._space(expanding=True)
+        self._space()
         self.glance = Glance(session.link)
         self.addWidget(self.glance)
-        self._space(expanding=True)
+        self._space()
         self.theme_button, self.language_button, self.inspector_button = (self._button() for _ in range(3))
         self.theme_button.clicked.connect(self._next_theme)
         self.language_button.setToolButtonStyle(Qt.ToolButtonStyle.ToolButtonTextOnly)
@@ -71,10 +71,9 @@ class Toolbar(QToolBar):
         self.addWidget(button)
         return button
 
-    def _space(self, *, expanding: bool) -> None:
+    def _space(self) -> None:
         space = QWidget()
-        horizontal = QSizePolicy.Policy.Expanding if expanding else QSizePolicy.Policy.Fixed
-        space.setSizePolicy(horizontal, QSizePolicy.Policy.Preferred)
+        space.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Preferred)
         self.addWidget(space)
 
     # --- the engine ---------------------------------------------------------------------------------------------

@@ -230,3 +230,14 @@ def test_keep_serving_lets_the_engine_go(session: EngineSession, link: ScriptedL
     assert link.count(Shutdown) == 0
     process._released = False
     process.stop_now(lambda: None)
+
+
+def test_anothers_engine_is_asked_to_finish_first_and_when_asked_again_to_hurry(
+    session: EngineSession, link: ScriptedLink
+) -> None:
+    announce("other", os.getpid())
+    session.open()
+    session.stop()
+    link.say_connection(ConnectionState.DRAINING)
+    session.stop()
+    assert [message.drain for message, _ in link.sent if isinstance(message, Shutdown)] == [True, False]
