@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from pagedeck.gui import i18n, theme
+from pagedeck.gui.app import parser
 from pagedeck.gui.banner import brief
 from pagedeck.gui.main_window import MainWindow
 from pagedeck.gui.rail import PAGES
@@ -284,3 +285,9 @@ def test_an_engines_death_is_explained_briefly_and_logged_in_full(window: MainWi
     assert window.said.text() == "Engine pagedeck: died"
     window.log.show_pending()
     assert traceback in window.log.model.text_of(window.log.model.rowCount() - 1)
+
+
+def test_what_is_not_the_apps_own_goes_to_the_engine() -> None:
+    options, rest = parser().parse_known_args(["--theme", "dark", "--model", "tiny", "-n", "x", "--block-size", "64"])
+    assert (options.theme, options.name) == ("dark", "x")
+    assert rest == ["--model", "tiny", "--block-size", "64"]

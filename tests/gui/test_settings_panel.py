@@ -55,7 +55,7 @@ def test_live_settings_are_fields_and_fixed_ones_are_read_only(panel: SettingsPa
     shown = texts(panel)
     assert "Needs a restart" in shown
     assert "256 blocks" in shown
-    assert "1 – 65,536 sequences" in shown
+    assert "(1 – 65,536)" in shown
 
 
 def test_an_edit_is_marked_and_previewed_and_nothing_is_applied(
