@@ -123,7 +123,14 @@ def _tiers(config: EngineConfig, model: LoadedModel) -> tuple[KVStorage, KVCache
     blocks, size = config.num_blocks or 0, config.block_size
     host_blocks = int(config.swap_space_gib * GIB) // (model.layout.slot_bytes * size)
     storage = KVStorage(model.layout, blocks * size, host_blocks * size, model.device, ops_for(model.device))
-    return storage, KVCache(blocks, size, host_blocks, prefix_caching=config.prefix_caching)
+    return storage, KVCache(
+        blocks,
+        size,
+        host_blocks,
+        prefix_caching=config.prefix_caching,
+        contiguous_blocks=config.contiguous_blocks,
+        eviction=config.eviction,
+    )
 
 
 def _warm_up(runner: ModelRunner, config: EngineConfig) -> None:

@@ -12,18 +12,19 @@ from .blocks import BlockPool
 from .prefix import Entry, chain_digest
 
 if TYPE_CHECKING:
-    from .kv_cache import BlockTable, KVCache
+    from .kv_cache import KVCache
+    from .tables import BlockTable
 
 
 def audit(cache: KVCache) -> None:
     """Raises ``AssertionError`` that says what is wrong."""
     tables = {False: [], True: []}  # type: dict[bool, list[BlockTable]]
     for table in cache.tables.values():
-        tables[table.on_host].append(table)
+        tables[table.pool is cache.host].append(table)
     for pool, name, held in ((cache.device, "device", tables[False]), (cache.host, "host", tables[True])):
         assert pool.block_size == cache.block_size, f"{name}: blocks of {pool.block_size}, not {cache.block_size}"
         _conserved(pool, name, held)
-        _counted(pool, name)
+        _counted(pool, name, held)
         _index_true(pool, name)
     for table in cache.tables.values():
         _table_true(cache, table)
@@ -39,16 +40,23 @@ def _conserved(pool: BlockPool, name: str, tables: list[BlockTable]) -> None:
     assert not wrong, f"{name} block {wrong[0]}: ref {pool.ref[wrong[0]]}, in {refs[wrong[0]]} tables"
     cached = pool.cached()
     free = [block for start, length in pool.free_runs() for block in range(start, start + length)]
-    places = Counter([*free, *cached, *refs])
+    ahead = [block for start, length in pool.ahead().values() for block in range(start, start + length)]
+    assert len(ahead) == pool.ahead_count, f"{name}: ahead_count {pool.ahead_count}, {len(ahead)} blocks kept ahead"
+    assert set(pool.ahead()) <= {table.seq for table in tables}, f"{name}: blocks kept ahead for nobody"
+    places = Counter([*free, *cached, *refs, *ahead])
     assert places == Counter(range(pool.num_blocks)), f"{name}: blocks lost or in two places"
     for block in free:
         clean = pool.state[block] == BlockState.FREE and not pool.fill[block] and not pool.owner[block]
         assert clean and pool.index.entry(block) is None, f"{name} block {block} is free, but something is left of it"
+    for block in ahead:
+        empty = not pool.fill[block] and pool.index.entry(block) is None
+        assert empty and pool.state[block] == BlockState.RESERVED, f"{name} block {block} is kept ahead, but not empty"
     for block in cached:
         known = pool.index.entry(block)
         assert pool.state[block] == BlockState.CACHED, f"{name} block {block} is cached, state {pool.state[block]}"
         assert known is not None and isinstance(known.key, bytes), f"{name} block {block} is cached and cannot be found"
     for table in tables:
+        assert not table.count or table.runs == 1 + np.count_nonzero(np.diff(table.blocks) != 1), f"{table.seq}: runs"
         assert len(set(table.blocks.tolist())) == table.count, f"sequence {table.seq} holds a block twice"
         for block in table.blocks.tolist():
             assert table.seq in pool.holders(block), f"{name} block {block} does not know its holder {table.seq}"
@@ -57,13 +65,14 @@ def _conserved(pool: BlockPool, name: str, tables: list[BlockTable]) -> None:
         assert len(holders) == refs[block], f"{name} block {block}: {len(holders)} holders, ref {refs[block]}"
 
 
-def _counted(pool: BlockPool, name: str) -> None:
+def _counted(pool: BlockPool, name: str, tables: list[BlockTable]) -> None:
     held = np.flatnonzero(pool.ref > 0)
     used = held[pool.fill[held] > 0]
     assert pool.used_count == len(used), f"{name}: used_count {pool.used_count}, {len(used)} blocks used"
-    assert pool.reserved_count == len(held) - len(used), f"{name}: reserved_count {pool.reserved_count}"
+    assert pool.empty_count == len(held) - len(used), f"{name}: empty_count {pool.empty_count}"
     assert pool.tokens_held == pool.fill[used].sum(), f"{name}: tokens_held {pool.tokens_held}"
     assert pool.references == pool.ref.sum(), f"{name}: references {pool.references}"
+    assert pool.runs == sum(table.runs for table in tables), f"{name}: runs {pool.runs}"
     total = pool.free_count + pool.cached_count + pool.reserved_count + pool.used_count
     assert total == pool.num_blocks, f"{name}: {total} blocks of {pool.num_blocks}"
     for block in held.tolist():
@@ -88,7 +97,7 @@ def _index_true(pool: BlockPool, name: str) -> None:
 
 
 def _table_true(cache: KVCache, table: BlockTable) -> None:
-    pool, size = cache.host if table.on_host else cache.device, cache.block_size
+    pool, size = table.pool, cache.block_size
     assert table.held <= table.count * size, f"sequence {table.seq}: {table.held} tokens in {table.count} blocks"
     assert table.held - table.computed in (0, 1) or table.computed == 0, f"sequence {table.seq}: computed"
     for position, block in enumerate(table.blocks.tolist()):
@@ -96,14 +105,14 @@ def _table_true(cache: KVCache, table: BlockTable) -> None:
         assert pool.fill[block] == fill, f"sequence {table.seq}, block {block}: fill {pool.fill[block]}, not {fill}"
         assert fill or pool.ref[block] == 1, f"sequence {table.seq} shares block {block}, which holds nothing"
     if table.writable > table.held and table.held % size:
-        tail = table.at[table.held // size]
+        tail = table.at(table.held // size)
         assert pool.ref[tail] == 1 and pool.index.entry(tail) is None, f"sequence {table.seq} would write block {tail}"
     assert table.writable <= table.count * size, f"sequence {table.seq}: writable beyond its blocks"
     if table.digest is not None:
         assert table.hashed == table.held // size, f"sequence {table.seq}: {table.hashed} hashed of {table.held} tokens"
     digest = table.root
     for position in range(table.hashed):
-        entry = pool.index.entry(table.at[position])
+        entry = pool.index.entry(table.at(position))
         assert entry is not None and entry.before == digest and entry.depth == position, (
             f"sequence {table.seq}: block {position} of its table is not the one that the index names"
         )

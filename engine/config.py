@@ -67,8 +67,8 @@ class EngineConfig:
         maximum=0.98,
     )
     num_blocks: int | None = setting(
-        None, "Blocks of the device pool; none is as many as memory_utilization gives", unit="blocks", minimum=1,
-        maximum=100_000_000,
+        None, "Blocks of the device pool; none is as many as memory_utilization gives at start", unit="blocks",
+        live=True, minimum=1, maximum=100_000_000,
     )  # fmt: skip
     block_size: int = setting(32, "Tokens in a block of the KV cache", unit="tokens", live=True, choices=BLOCK_SIZES)
     swap_space_gib: float = setting(
@@ -84,6 +84,16 @@ class EngineConfig:
     )  # fmt: skip
     prefix_caching: bool = setting(
         True, "Requests with the same beginning share its blocks", live=True, choices=(True, False)
+    )
+    contiguous_blocks: int = setting(
+        0, "Free neighbouring blocks that a growing sequence keeps ahead for itself until others need them",
+        unit="blocks", live=True, minimum=0, maximum=65_536,
+    )  # fmt: skip
+    eviction: str = setting(
+        "lru",
+        "Which cached block goes first: the least recently used, or before that the one of the least urgent priority",
+        live=True,
+        choices=("lru", "priority"),
     )
     preemption: str = setting(
         "auto",

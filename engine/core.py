@@ -27,7 +27,7 @@ from .scheduler import DEFAULT_BUDGET, Scheduler
 
 if TYPE_CHECKING:
     from .detokenizer import TextStream
-    from .repage import HostResize, Repage
+    from .reshape import Reshape
 
 log = logging.getLogger(__name__)
 
@@ -48,11 +48,12 @@ class Runner(Protocol):
         """Carry out and clear the cache's journal, then compute the plan's work, if any. Returns the next token of
         each work that samples, in plan order; -1 where its logits were not finite."""
 
-    def move(self, repage: Repage) -> int:
-        """Carry out a repage's slot moves; returns bytes copied."""
+    def room(self) -> int:
+        """The most slots that the device pool could have now."""
 
-    def resize_host(self, resize: HostResize, block_size: int) -> int:
-        """Another size of the host pool; returns bytes copied."""
+    def reshape(self, change: Reshape) -> int:
+        """Give both pools their new sizes and move what they hold; returns bytes copied. Raises ``MemoryError`` or
+        ``RuntimeError`` where the memory is not there, with everything as it was."""
 
     def forget(self, seq: int) -> None:
         """A sequence ended."""
@@ -313,14 +314,20 @@ class Engine:
         execution.sampled += zip([work.sequence for work in works if work.samples], tokens, strict=True)
 
     def _commit(self, works: list[Work], execution: _Execution) -> None:
-        commit = self.cache.commit
+        seqs: list[int] = []
+        tokens: list[int] = []
         for work in works:
             sequence, start = work.sequence, work.start
             stop = sequence.computed = start + work.count
             if start < sequence.furthest:
                 execution.redone += min(sequence.furthest, stop) - start
             sequence.furthest = max(sequence.furthest, stop)
-            commit(sequence.number, sequence.tokens, stop)
+            if work.count == 1:
+                seqs.append(sequence.number)
+                tokens.append(sequence.tokens[start])
+            else:
+                self.cache.commit(sequence.number, sequence.tokens, stop)
+        self.cache.commit_next(seqs, tokens)
 
     def _accept(self, sampled: list[tuple[Sequence, int]]) -> list[Output]:
         """Append sampled tokens to their sequences, and end those that end with them."""

@@ -14,10 +14,12 @@ from .request import Request
 
 def request_facts(request: Request, cache: KVCache) -> dict[str, Any]:
     """The fields of ``telemetry.RequestRow``. Blocks that samples share are counted once for each."""
-    blocks = shared = host = 0
+    blocks = shared = host = saved = runs = 0
     for sequence in request.sequences:
         if sequence.state in (RequestState.RUNNING, RequestState.SWAPPED):
             held, common = cache.counts(sequence.number)
+            saved += cache.saved(sequence.number)
+            runs += cache.runs(sequence.number)
             if sequence.state is RequestState.RUNNING:
                 blocks += held
                 shared += common
@@ -45,11 +47,14 @@ def request_facts(request: Request, cache: KVCache) -> dict[str, Any]:
         "e2e_s": request.e2e_s,
         "tokens_per_s": request.tokens_per_s,
         "error": request.error,
+        "saved_blocks": saved,
+        "mean_run": (blocks + host) / runs if runs else 0.0,
     }
 
 
 def tier_facts(pool: BlockPool, slot_bytes: int) -> dict[str, Any]:
     """The fields of ``telemetry.TierStats``."""
+    held = pool.used_count + pool.reserved_count
     return {
         "num_blocks": pool.num_blocks,
         "block_size": pool.block_size,
@@ -59,6 +64,10 @@ def tier_facts(pool: BlockPool, slot_bytes: int) -> dict[str, Any]:
         "cached": pool.cached_count,
         "used": pool.used_count,
         "tokens": pool.tokens_held,
+        "saved": pool.saved_count,
+        "mean_run": pool.references / pool.runs if pool.runs else 0.0,
+        "filled": pool.tokens_held / (held * pool.block_size) if held else 0.0,
+        "allocated": held / pool.num_blocks if pool.num_blocks else 0.0,
     }
 
 

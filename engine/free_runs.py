@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Collection
+
+import numpy as np
 
 #: A new run begins at a multiple of this where it can, so that merging its blocks into larger ones moves nothing.
 ALIGNED = 16
@@ -14,31 +15,26 @@ class FreeRuns:
 
     Boundary tags (Knuth, The Art of Computer Programming, volume 1, section 2.5): the length of each maximal free run
     stands at its first and last block, and 0 everywhere else, so that a block given back finds its free neighbours.
-    Runs are filed by the bit length of their length. Blocks that are ``set_aside`` are not free from the start.
+    Runs are filed by the bit length of their length.
     """
 
-    def __init__(self, num_blocks: int, set_aside: Collection[int] = ()) -> None:
-        self.count = num_blocks - len(set_aside)
-        self._tag = array("i", bytes(4 * num_blocks))
-        self._filed: list[dict[int, None]] = [{} for _ in range(num_blocks.bit_length() + 1)]
+    def __init__(self, free: np.ndarray) -> None:
+        """``free`` (bool, one a block) says which blocks are free from the start."""
+        self.count = int(np.count_nonzero(free))
+        self._tag = array("i", bytes(4 * len(free)))
+        self._filed: list[dict[int, None]] = [{} for _ in range(len(free).bit_length() + 1)]
         self._nonempty = 0  # bit c is set where _filed[c] holds a run
-        start = 0
-        for block in [*sorted(set_aside), num_blocks]:
-            if block > start:
-                self._add(start, block - start)
-            start = block + 1
+        edges = np.flatnonzero(np.diff(free, prepend=False, append=False))
+        for start, stop in edges.reshape(-1, 2).tolist():
+            self._add(start, stop - start)
 
     def take(self, count: int, after: int = -1) -> list[tuple[int, int]]:
         """``count`` free blocks as (first, length) runs: the ones that follow block ``after``, which is in use, as
         far as they are free; then from the longest runs. ``count`` must not exceed what is free."""
         runs = []
-        if count and 0 < after + 1 < len(self._tag) and self._tag[after + 1]:
-            start, length = after + 1, self._tag[after + 1]
-            taken = min(count, length)
-            self._remove(start, length)
-            self._split(start, length, start, taken)
-            runs.append((start, taken))
-            count -= taken
+        if neighbours := self.take_next(count, after):
+            runs.append((after + 1, neighbours))
+            count -= neighbours
         while count:
             start, length = self._pop_long()
             taken = min(count, length)
@@ -50,17 +46,27 @@ class FreeRuns:
             count -= taken
         return runs
 
-    def give(self, block: int) -> None:
-        """``block`` is free again."""
-        start, length = block, 1
-        if block and (before := self._tag[block - 1]):
-            self._remove(block - before, before)
-            start, length = block - before, length + before
-        if block + 1 < len(self._tag) and (behind := self._tag[block + 1]):
-            self._remove(block + 1, behind)
-            length += behind
-        self._add(start, length)
-        self.count += 1
+    def take_next(self, count: int, after: int) -> int:
+        """Up to ``count`` free blocks that follow block ``after``, which is in use; returns how many there were."""
+        if not count or not 0 < after + 1 < len(self._tag) or not self._tag[after + 1]:
+            return 0
+        start, length = after + 1, self._tag[after + 1]
+        taken = min(count, length)
+        self._remove(start, length)
+        self._split(start, length, start, taken)
+        return taken
+
+    def give(self, start: int, length: int = 1) -> None:
+        """The ``length`` blocks from ``start`` on are free again."""
+        stop = start + length
+        self.count += length
+        if start and (before := self._tag[start - 1]):
+            self._remove(start - before, before)
+            start -= before
+        if stop < len(self._tag) and (behind := self._tag[stop]):
+            self._remove(stop, behind)
+            stop += behind
+        self._add(start, stop - start)
 
     def runs(self) -> list[tuple[int, int]]:
         """All free runs as (first, length), in the pool's order. Costs time in proportion to the number of runs."""

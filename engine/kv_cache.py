@@ -16,7 +16,8 @@ Four rules hold after every call (``check`` tests them, and more):
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple
 
@@ -25,7 +26,8 @@ import numpy as np
 from .audit import audit
 from .blocks import BlockPool
 from .prefix import Entry, chain_digest, root_digest
-from .repage import HostResize, Repage, TierPlan
+from .reshape import Reshape, TierPlan
+from .tables import BlockTable, TableRows
 
 
 class TransferKind(Enum):
@@ -63,50 +65,6 @@ class BlockFacts:
     last_used: int
 
 
-@dataclass(slots=True, eq=False)
-class BlockTable:
-    """One sequence's blocks, in order.
-
-    ``held`` tokens are in the blocks. ``computed`` is one less than that where the whole prompt was found in the
-    cache: its last token still has to run for its logits, but not to be stored.
-    """
-
-    seq: int
-    owner: int
-    root: bytes
-    digest: bytes | None  # of the first `hashed` blocks; none: the rest of the sequence cannot be hashed
-    hashed: int = 0
-    held: int = 0
-    computed: int = 0
-    on_host: bool = False
-    writable: int = 0  # positions from `held` up to here have slots that no other sequence sees
-    count: int = 0
-    _ids: np.ndarray = field(default_factory=lambda: np.empty(8, np.int32))
-    at: memoryview = field(init=False)  # `blocks` for one entry at a time, which numpy's own indexing is slow for
-
-    def __post_init__(self) -> None:
-        self.at = self._ids.data
-
-    @property
-    def blocks(self) -> np.ndarray:
-        """Block ids (int32); a view that the next change makes stale."""
-        return self._ids[: self.count]
-
-    def extend(self, blocks: list[int]) -> None:
-        end = self.count + len(blocks)
-        if end > len(self._ids):
-            self._ids = np.concatenate([self.blocks, np.empty(max(end, 2 * self.count) - self.count, np.int32)])
-            self.at = self._ids.data
-        self._ids[self.count : end] = blocks
-        self.count = end
-
-    def replace(self, blocks: list[int]) -> None:
-        self._ids = np.array(blocks, np.int32)
-        self.at = self._ids.data
-        self.count = len(blocks)
-        self.writable = 0
-
-
 class _Found(NamedTuple):
     """A prefix in the cache: blocks on the device, then blocks in the host tier, and their entries."""
 
@@ -119,10 +77,19 @@ class KVCache:
     """Block tables over a device pool and a host pool of blocks of ``block_size`` tokens.
 
     Sequences are named by integers. Arrays returned by :meth:`table` are views: read them before the next change.
+    With ``contiguous_blocks`` a sequence that grows keeps so many free neighbours ahead for itself, until somebody
+    needs them. ``eviction`` is ``lru`` or ``priority``, as in :class:`CachedBlocks`.
     """
 
     def __init__(
-        self, num_blocks: int, block_size: int, num_host_blocks: int = 0, *, prefix_caching: bool = True
+        self,
+        num_blocks: int,
+        block_size: int,
+        num_host_blocks: int = 0,
+        *,
+        prefix_caching: bool = True,
+        contiguous_blocks: int = 0,
+        eviction: str = "lru",
     ) -> None:
         self.num_slots = num_blocks * block_size
         self.num_host_slots = num_host_blocks * block_size
@@ -131,6 +98,9 @@ class KVCache:
         self.host = BlockPool(num_host_blocks, block_size, host=True)
         self.journal: list[Transfer] = []
         self.tables: dict[int, BlockTable] = {}
+        self.contiguous_blocks = contiguous_blocks
+        self.eviction = eviction
+        self._rows = TableRows()
         self._prefix_caching = prefix_caching
         self._names = 0  # integer keys given so far
 
@@ -146,8 +116,16 @@ class KVCache:
 
     @property
     def available(self) -> int:
-        """Device blocks that are free or can be evicted."""
+        """Device blocks that are free, kept ahead, or can be evicted."""
         return self.device.available
+
+    @property
+    def eviction(self) -> str:
+        return "priority" if self.device.by_priority else "lru"
+
+    @eviction.setter
+    def eviction(self, order: str) -> None:
+        self.device.by_priority = self.host.by_priority = order == "priority"
 
     @property
     def prefix_caching(self) -> bool:
@@ -166,7 +144,7 @@ class KVCache:
                 for block in [b for b, entry in pool.index.entries().items() if isinstance(entry.key, bytes)]:
                     pool.index.remove(block)
         for table in self.tables.values():
-            self._register_all(table, self._pool_of(table))
+            self._register_all(table)
 
     # --- a sequence's life -----------------------------------------------------------------------------------------
 
@@ -175,15 +153,16 @@ class KVCache:
         found = self._find(tokens, root_digest(salt))
         return self._computed(len(found.entries), len(tokens))
 
-    def open(self, seq: int, tokens: list[int], *, salt: str = "", owner: int = 0) -> int:
+    def open(self, seq: int, tokens: list[int], *, salt: str = "", owner: int = 0, priority: int = 0) -> int:
         """Begin a block table for ``seq`` with the longest prefix of ``tokens`` that the cache holds.
 
         Blocks on the device are shared; after them, blocks of the host tier are swapped in as far as there is room.
+        What the sequence used is remembered as used with this ``priority``, of which a lower number is more urgent.
         Returns how many tokens are thus computed, at most all but the last.
         """
         assert seq not in self.tables, f"sequence {seq} is open already"
         root = root_digest(salt)
-        table = BlockTable(seq, owner, root, root if self._prefix_caching else None)
+        table = self._new_table(seq, owner, priority, root, root if self._prefix_caching else None)
         found = self._find(tokens, root)
         for block in found.device:
             self.device.share(block, seq, owner)
@@ -192,12 +171,11 @@ class KVCache:
             self.host.share(block, seq, owner)
         self._bring_in(table, found.host, found.entries[len(found.device) :])
         for block in reversed(found.host):
-            self.host.release(block, seq)
+            self.host.release(block, seq, priority)
         if found.entries:
             table.digest, table.hashed = _digest(found.entries[-1]), len(found.entries)
         table.held = len(found.entries) * self.block_size
         table.computed = self._computed(len(found.entries), len(tokens))
-        self.tables[seq] = table
         return table.computed
 
     def cost(self, seq: int, length: int) -> int:
@@ -217,7 +195,7 @@ class KVCache:
         table = self.tables[seq]
         if length <= table.writable:
             return
-        assert not table.on_host, f"sequence {seq} is swapped out"
+        assert table.pool is self.device, f"sequence {seq} is swapped out"
         fresh, copy = self._fresh(table, length), self._must_copy(table, length)
         if fresh + copy > self.device.available:
             raise OutOfBlocks("device", fresh + copy, self.device.available)
@@ -226,9 +204,11 @@ class KVCache:
             if copy:
                 self._copy_on_write(table, tail)
             else:
-                self.device.index.remove(table.at[tail])  # what a host block holds too is about to change
+                self.device.index.remove(table.at(tail))  # what a host block holds too is about to change
         if fresh:
-            table.extend(self.device.take(fresh, seq, table.owner, self._last(table)))
+            table.extend(self.device.take(fresh, seq, table.owner, table.last))
+            if self.contiguous_blocks:
+                self.device.keep_ahead(self.contiguous_blocks, seq, table.owner, table.last)
         if length > table.held:
             table.writable = table.count * self.block_size
 
@@ -239,34 +219,52 @@ class KVCache:
         table.computed = computed
         if computed <= table.held:
             return
-        size, pool = self.block_size, self.device
+        size = self.block_size
         position = table.held
         table.held = computed
         while position < computed:
-            block, offset = table.at[position // size], position % size
+            block, offset = table.at(position // size), position % size
             count = min(size - offset, computed - position)
-            pool.write(block, offset, tokens[position : position + count])
+            self.device.write(block, offset, tokens[position : position + count])
             position += count
-        self._register(table, pool)
+        self._register(table)
+
+    def commit_next(self, seqs: Sequence[int], tokens: Sequence[int]) -> None:
+        """The next one of each sequence's tokens is in the cache now; the same as so many calls of :meth:`commit`,
+        in the time of a few. ``seqs`` are different ones."""
+        rows, size = self.rows(seqs), self.block_size
+        position = self._rows.computed[rows]
+        self._rows.computed[rows] = position + 1
+        stored = self._rows.held[rows] == position  # else it was found in the cache, and ran for its logits only
+        rows, position, added = rows[stored], position[stored], np.array(tokens, np.int32)[stored]
+        self._rows.held[rows] = position + 1
+        blocks, offsets = self._rows.ids[rows, position // size].astype(np.intp), position % size
+        self.device.append(blocks, offsets, added)
+        for at in np.flatnonzero(stored)[offsets == size - 1].tolist():
+            self._register(self.tables[seqs[at]])
 
     def fork(self, parent: int, child: int, *, owner: int = 0) -> None:
         """``child`` begins with all that ``parent`` holds, in the same blocks."""
-        assert child not in self.tables, f"sequence {child} is open already"
         source = self.tables[parent]
-        table = BlockTable(child, owner, source.root, source.digest, source.hashed, source.held, source.computed)
-        table.on_host = source.on_host
+        table = self._new_table(child, owner, source.priority, source.root, source.digest)
+        table.pool, table.hashed, table.held, table.computed = source.pool, source.hashed, source.held, source.computed
         source.writable = 0
-        pool = self._pool_of(source)
         blocks = source.blocks[: self._blocks_for(source.held)].tolist()
         for block in blocks:
-            pool.share(block, child, owner)
+            source.pool.share(block, child, owner)
         table.extend(blocks)
-        self.tables[child] = table
 
     def close(self, seq: int) -> None:
         """Give all blocks back. Those that others may want again stay cached."""
         table = self.tables.pop(seq)
-        self._release(self._pool_of(table), table)
+        self._release(table)
+        table.clear()
+        self._rows.give(table.row)
+
+    def set_priority(self, seq: int, priority: int) -> None:
+        """The sequence, if it is open, uses its blocks with another priority from now on."""
+        if seq in self.tables:
+            self.tables[seq].priority = priority
 
     # --- swapping --------------------------------------------------------------------------------------------------
 
@@ -278,10 +276,10 @@ class KVCache:
             OutOfBlocks: the host tier has no room, even without its cached blocks; nothing has changed.
         """
         table = self.tables[seq]
-        assert not table.on_host, f"sequence {seq} is swapped out already"
+        assert table.pool is self.device, f"sequence {seq} is swapped out already"
         blocks = table.blocks[: self._blocks_for(table.held)].tolist()
         there = [self._counterpart(self.device, block, self.host) for block in blocks]
-        self._move_table(table, blocks, there, self.device, self.host, TransferKind.SWAP_OUT)
+        self._move_table(table, blocks, there, self.host, TransferKind.SWAP_OUT)
 
     def swap_in_cost(self, seq: int) -> int:
         """Device blocks that :meth:`swap_in` would take from those available."""
@@ -295,80 +293,92 @@ class KVCache:
             OutOfBlocks: fewer blocks are available than :meth:`swap_in_cost` says; nothing has changed.
         """
         table = self.tables[seq]
-        assert table.on_host, f"sequence {seq} is not swapped out"
+        assert table.pool is self.host, f"sequence {seq} is not swapped out"
         blocks = table.blocks.tolist()
         there = [self._counterpart(self.host, block, self.device) for block in blocks]
-        self._move_table(table, blocks, there, self.host, self.device, TransferKind.SWAP_IN)
+        self._move_table(table, blocks, there, self.device, TransferKind.SWAP_IN)
 
     # --- changes of shape ------------------------------------------------------------------------------------------
 
-    def repage(self, block_size: int, *, dry_run: bool = False) -> Repage:
-        """Change the block size of both tiers under live sequences. All sharing and all that sequences hold is kept;
-        blocks that :meth:`grow` gave but that hold no token yet are given back. The journal must be empty. Until the
-        moves have been carried out, the pools' content is not what the tables say.
+    def plan_reshape(
+        self,
+        *,
+        block_size: int | None = None,
+        num_blocks: int | None = None,
+        num_host_blocks: int | None = None,
+        turns: Sequence[int] = (),
+    ) -> Reshape:
+        """What another block size, or other numbers of blocks, would do; changes nothing.
+
+        All sharing and all that sequences hold is kept; blocks that :meth:`grow` gave but that hold no token yet are
+        given back. Where what is held does not fit, sequences of ``turns`` have to give up their blocks, the last
+        first. Without numbers of blocks, both tiers keep their slots. The journal must be empty.
 
         Raises:
-            OutOfBlocks: what sequences hold does not fit into so few, larger blocks; nothing has changed.
+            OutOfBlocks: not even without ``turns`` does it fit.
         """
-        assert not self.journal, "the journal must be carried out before blocks change their size"
+        assert not self.journal, "the journal must be carried out before blocks change their size or number"
+        size = block_size or self.block_size
+        if num_blocks == self.device.num_blocks and size == self.block_size:
+            num_blocks = None
+        device = num_blocks if num_blocks is not None else self.num_slots // size
+        host = num_host_blocks if num_host_blocks is not None else self.num_host_slots // size
         reached: set[bytes] = set()
-        tables, swapped = self._tables_of(self.device), self._tables_of(self.host)
-        device = TierPlan(self.device, tables, self.num_slots // block_size, block_size, reached)
-        host = TierPlan(self.host, swapped, self.num_host_slots // block_size, block_size, reached)
-        for tier, plan in (("device", device), ("host", host)):
-            if plan.needed > plan.num_blocks:
-                raise OutOfBlocks(tier, plan.needed, plan.num_blocks)
-        repage = Repage(
+        return Reshape(
             old_size=self.block_size,
-            new_size=block_size,
-            num_blocks=device.num_blocks,
-            num_host_blocks=host.num_blocks,
-            device_moves=device.batches(),
-            host_moves=host.batches(),
-            blocks_moved=device.blocks_moved + host.blocks_moved,
-            cached_dropped=device.cached_dropped + host.cached_dropped,
+            block_size=size,
+            device=self._plan_tier(self.device, device, size, turns, reached),
+            host=self._plan_tier(self.host, host, size, turns, reached),
+            num_slots=self.num_slots if num_blocks is None else device * size,
+            num_host_slots=self.num_host_slots if num_host_blocks is None else host * size,
+            old_slots=self.num_slots,
+            old_host_slots=self.num_host_slots,
         )
-        if not dry_run:
-            self.block_size = block_size
-            renamed: dict[bytes, bytes] = {}
-            self.device = self._rebuild(device, self.device, renamed)
-            self.host = self._rebuild(host, self.host, renamed)
-        return repage
 
-    def resize_host(self, num_host_blocks: int, *, dry_run: bool = False) -> HostResize:
-        """Change the number of blocks of the host tier. Cached blocks are given up, least recently used first, where
-        it becomes too small for them. The journal must be empty.
+    def reshape(self, change: Reshape) -> None:
+        """Make ``change``, once its victims are closed and its moves carried out, and nothing else has changed since
+        it was planned."""
+        self.block_size = change.block_size
+        self.num_slots, self.num_host_slots = change.num_slots, change.num_host_slots
+        renamed: dict[bytes, bytes] = {}
+        if change.device is not None:
+            self.device = self._rebuild(change.device, self.device, renamed)
+        if change.host is not None:
+            self.host = self._rebuild(change.host, self.host, renamed)
 
-        Raises:
-            OutOfBlocks: the sequences that are swapped out do not fit; nothing has changed.
-        """
-        assert not self.journal, "the journal must be carried out before the host tier changes its size"
-        reached = {e.key: e.key for e in self.device.index.entries().values() if isinstance(e.key, bytes)}
-        plan = TierPlan(self.host, self._tables_of(self.host), num_host_blocks, self.block_size, set(reached))
-        if plan.needed > num_host_blocks:
-            raise OutOfBlocks("host", plan.needed, num_host_blocks)
-        resize = HostResize(self.host.num_blocks, num_host_blocks, plan.batches(), plan.cached_dropped)
-        if not dry_run:
-            self.num_host_slots = num_host_blocks * self.block_size
-            self.host = self._rebuild(plan, self.host, reached)
-        return resize
+    def _plan_tier(
+        self, pool: BlockPool, num_blocks: int, block_size: int, turns: Sequence[int], reached: set[bytes]
+    ) -> TierPlan | None:
+        if pool is self.device and (pool.num_blocks, pool.block_size) == (num_blocks, block_size):
+            reached.update(entry.key for entry in pool.index.entries().values() if isinstance(entry.key, bytes))
+            return None
+        plan = TierPlan(pool, self._tables_in(pool), num_blocks, block_size, turns, reached)
+        if plan.needed > num_blocks:
+            raise OutOfBlocks("host" if pool.is_host else "device", plan.needed, num_blocks)
+        return plan
 
     def _rebuild(self, plan: TierPlan, old: BlockPool, renamed: dict[bytes, bytes]) -> BlockPool:
-        tables, is_host, placed = self._tables_of(old), old is self.host, list(plan.place.values())
-        evicting = None if is_host else self._offload
-        new = BlockPool(plan.num_blocks, plan.block_size, host=is_host, evicting=evicting, set_aside=placed)
+        evicting = None if old.is_host else self._offload
+        new = BlockPool(
+            plan.num_blocks, plan.block_size, host=old.is_host, evicting=evicting, by_priority=old.by_priority
+        )
         new.step = old.step
+        tables = self._tables_in(old)
         plan.build(old, new, tables)
-        for table in tables:
-            self._register_all(table, new)
-        plan.settle(new, tables, renamed)
+        if plan.renames:
+            for table in tables:
+                self._register_all(table)
+            plan.find_again(new, tables, renamed)
         return new
+
+    def _tables_in(self, pool: BlockPool) -> list[BlockTable]:
+        return [table for table in self.tables.values() if table.pool is pool]
 
     # --- looking ---------------------------------------------------------------------------------------------------
 
     def tier(self, seq: int) -> str:
         """``device`` or ``host``."""
-        return "host" if self.tables[seq].on_host else "device"
+        return "host" if self.tables[seq].pool.is_host else "device"
 
     def table(self, seq: int) -> np.ndarray:
         """Block ids (int32) of the sequence's tier, in order. A view."""
@@ -381,20 +391,39 @@ class KVCache:
     def slots(self, seq: int, start: int, stop: int) -> np.ndarray:
         """Where the keys and values of positions ``start`` to ``stop`` go (int64), -1 for those already held: they
         may stand in a block that others read."""
-        table, size = self.tables[seq], self.block_size
-        if stop - start == 1 and start >= table.held:
-            return np.array((table.at[start // size] * size + start % size,), np.int64)
-        positions = np.arange(start, stop)
-        slots = table.blocks[positions // size].astype(np.int64) * size + positions % size
-        if start < table.held:
-            slots[: table.held - start] = -1
+        return self.slots_at(np.full(stop - start, self.tables[seq].row), np.arange(start, stop))
+
+    def rows(self, seqs: Sequence[int]) -> np.ndarray:
+        """Rows (int64) of the sequences' block tables, for :meth:`block_tables` and :meth:`slots_at`."""
+        tables = self.tables
+        return np.fromiter((tables[seq].row for seq in seqs), np.int64, len(seqs))
+
+    def block_tables(self, rows: np.ndarray, width: int) -> np.ndarray:
+        """The first ``width`` block ids of each row, int32 [len(rows), width]; zeros after its last."""
+        self._rows.make_wide(width)
+        return self._rows.ids[rows, :width]
+
+    def slots_at(self, rows: np.ndarray, positions: np.ndarray) -> np.ndarray:
+        """As :meth:`slots`, of one position (int64) a row."""
+        blocks = self._rows.ids[rows, positions // self.block_size].astype(np.int64)
+        slots = blocks * self.block_size + positions % self.block_size
+        slots[positions < self._rows.held[rows]] = -1
         return slots
 
     def counts(self, seq: int) -> tuple[int, int]:
         """Blocks of the sequence, and how many of them others hold too."""
         table = self.tables[seq]
-        pool = self._pool_of(table)
-        return table.count, int(np.count_nonzero(pool.ref[table.blocks] > 1))
+        return table.count, int(np.count_nonzero(table.pool.ref[table.blocks] > 1))
+
+    def saved(self, seq: int) -> int:
+        """Blocks that the sequence would have of its own if nothing were shared: those that another one held before.
+        Over all sequences of a tier that makes its ``saved_count``."""
+        table = self.tables[seq]
+        return int(np.count_nonzero(table.pool.holder[table.blocks] != seq))
+
+    def runs(self, seq: int) -> int:
+        """Runs of neighbouring blocks that make up the sequence's block table."""
+        return self.tables[seq].runs
 
     def describe(self, tier: str, block: int) -> BlockFacts:
         """All that is known of a block of ``tier``."""
@@ -450,16 +479,16 @@ class KVCache:
             return None
         return block
 
-    def _register_all(self, table: BlockTable, pool: BlockPool) -> None:
+    def _register_all(self, table: BlockTable) -> None:
         table.hashed, table.digest = 0, table.root if self._prefix_caching else None
-        self._register(table, pool)
+        self._register(table)
 
-    def _register(self, table: BlockTable, pool: BlockPool) -> None:
-        """Make full blocks findable; where ``pool``, the table's, already holds the same content, hold that block
+    def _register(self, table: BlockTable) -> None:
+        """Make full blocks findable; where the table's pool already holds the same content, hold that block
         instead."""
-        size = pool.block_size
+        pool, size = table.pool, table.pool.block_size
         while table.digest is not None and (table.hashed + 1) * size <= table.held:
-            block = table.at[table.hashed]
+            block = table.at(table.hashed)
             tokens = pool.contents(block)
             entry = Entry(chain_digest(table.digest, tokens.tobytes()), table.digest, table.hashed)
             if pool.index.find(entry.key) is None:
@@ -472,7 +501,7 @@ class KVCache:
                 if same != block:
                     pool.share(same, table.seq, table.owner)
                     pool.release(block, table.seq)
-                    table.at[table.hashed] = same
+                    table.put(table.hashed, same)
             table.digest = _digest(entry)
             table.hashed += 1
 
@@ -483,34 +512,35 @@ class KVCache:
         there = self.host.index.find(entry.key)
         if there is not None:
             if not self.host.ref[there]:
-                self.host.touch(there)
+                self.host.touch(there, int(self.device.priority[block]))
         elif self.host.available:
             (there,) = self.host.take(1, -1, 0)
             self._transfer(TransferKind.SWAP_OUT, self.device, block, self.host, there)
             self.host.index.add(there, entry)
-            self.host.release(there, -1)
+            self.host.release(there, -1, int(self.device.priority[block]))
 
     # --- moving content --------------------------------------------------------------------------------------------
 
     def _transfer(self, kind: TransferKind, pool: BlockPool, block: int, to: BlockPool, there: int) -> None:
         self.journal.append(Transfer(kind, block, there))
         to.write(there, 0, pool.contents(block))
+        to.priority[there] = pool.priority[block]
 
     def _bring_in(self, table: BlockTable, blocks: list[int], entries: list[Entry]) -> None:
         """Append copies of host ``blocks`` to a table on the device."""
-        taken = self.device.take(len(blocks), table.seq, table.owner, self._last(table))
+        taken = self.device.take(len(blocks), table.seq, table.owner, table.last)
         for block, there, entry in zip(blocks, taken, entries, strict=True):
             self._transfer(TransferKind.SWAP_IN, self.host, block, self.device, there)
             self.device.index.add(there, entry)
         table.extend(taken)
 
     def _copy_on_write(self, table: BlockTable, position: int) -> None:
-        block = table.at[position]
-        after = table.at[position - 1] if position else -1
+        block = table.at(position)
+        after = table.at(position - 1) if position else -1
         (own,) = self.device.take(1, table.seq, table.owner, after)
         self._transfer(TransferKind.COPY, self.device, block, self.device, own)
-        self.device.release(block, table.seq)
-        table.at[position] = own
+        self.device.release(block, table.seq, table.priority)
+        table.put(position, own)
 
     def _counterpart(self, pool: BlockPool, block: int, other: BlockPool) -> int | None:
         """The block of the ``other`` tier with the same content."""
@@ -527,12 +557,11 @@ class KVCache:
         table: BlockTable,
         blocks: list[int],
         there: list[int | None],
-        pool: BlockPool,
         to: BlockPool,
         kind: TransferKind,
     ) -> None:
-        """Hold ``there`` (where none: copies of ``blocks``) in ``to`` instead of ``blocks`` in ``pool``."""
-        needed = self._taken(to, there)
+        """Hold ``there`` (where none: copies of ``blocks``) in ``to`` instead of the table's ``blocks``."""
+        pool, needed = table.pool, self._taken(to, there)
         if needed > to.available:
             raise OutOfBlocks("host" if to is self.host else "device", needed, to.available)
         for same in there:  # before anything is taken, so that making room cannot evict them
@@ -546,9 +575,8 @@ class KVCache:
                 self._transfer(kind, pool, block, to, same)
                 self._name(pool, block, to, same)
             target.append(same)
-        self._release(pool, table)
-        table.replace(target)
-        table.on_host = to is self.host
+        self._release(table)
+        table.move(to, target)
 
     def _name(self, pool: BlockPool, block: int, to: BlockPool, there: int) -> None:
         """``there`` holds the same as ``block``: what is known of one is known of the other. Content without a hash
@@ -561,15 +589,18 @@ class KVCache:
         if entry is not None:
             to.index.add(there, entry)
 
-    def _pool_of(self, table: BlockTable) -> BlockPool:
-        return self.host if table.on_host else self.device
-
-    def _tables_of(self, pool: BlockPool) -> list[BlockTable]:
-        return [table for table in self.tables.values() if table.on_host == (pool is self.host)]
-
-    def _release(self, pool: BlockPool, table: BlockTable) -> None:
+    def _release(self, table: BlockTable) -> None:
+        table.pool.give_back(table.seq)
         for block in reversed(table.blocks.tolist()):
-            pool.release(block, table.seq)
+            table.pool.release(block, table.seq, table.priority)
+
+    def _new_table(self, seq: int, owner: int, priority: int, root: bytes, digest: bytes | None) -> BlockTable:
+        assert seq not in self.tables, f"sequence {seq} is open already"
+        row = self._rows.take()
+        table = BlockTable(self._rows, row, self.device, seq, owner, priority, root, digest)
+        table.held = table.computed = 0
+        self.tables[seq] = table
+        return table
 
     # --- sizes -----------------------------------------------------------------------------------------------------
 
@@ -582,11 +613,7 @@ class KVCache:
     def _must_copy(self, table: BlockTable, length: int) -> bool:
         if length <= table.held or not table.held % self.block_size:
             return False
-        return bool(self.device.ref[table.at[table.held // self.block_size]] > 1)
-
-    @staticmethod
-    def _last(table: BlockTable) -> int:
-        return table.at[table.count - 1] if table.count else -1
+        return bool(self.device.ref[table.at(table.held // self.block_size)] > 1)
 
 
 def _digest(entry: Entry) -> bytes:

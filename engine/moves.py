@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -21,8 +22,9 @@ class Move(NamedTuple):
     length: int
 
 
-def in_batches(moves: list[Move], unit: int, scratch_slots: int = SCRATCH_SLOTS) -> list[Batch]:
-    """``moves``, which are meant as if at once, as batches to run one after another.
+def in_batches(moves: np.ndarray, unit: int, scratch_slots: int = SCRATCH_SLOTS) -> Iterator[Batch]:
+    """``moves`` (int64 [n, 3], each a :class:`Move`), which are meant as if at once, as batches to run one after
+    another.
 
     No unit is the target of two moves; any may be the source of several. A move runs once nobody needs its target's
     old content any more; what remains then are cycles, each turned in one batch or, if longer than a batch, in
@@ -30,17 +32,41 @@ def in_batches(moves: list[Move], unit: int, scratch_slots: int = SCRATCH_SLOTS)
     problem redefined", 1989.)
     """
     capacity = max(2, scratch_slots // unit)
-    batches: list[list[Move]] = [[]]
     single, cycles = _resolve(moves)
-    for group in [[move] for move in single] + [turn for cycle in cycles for turn in _turns(cycle, capacity)]:
-        if len(batches[-1]) + len(group) > capacity:
-            batches.append([])
-        batches[-1] += group
-    return [_slots(batch, unit) for batch in batches if batch]
+    batches = [single[i : i + capacity] for i in range(0, len(single), capacity)]
+    room = 0
+    for turn in [turn for cycle in cycles for turn in _turns(cycle, capacity)]:
+        if len(turn) > room:
+            batches.append(np.zeros((0, 3), np.int64))
+            room = capacity
+        batches[-1] = np.concatenate([batches[-1], turn])
+        room -= len(turn)
+    return (to_slots(batch, unit) for batch in batches)
 
 
-def _resolve(moves: list[Move]) -> tuple[list[Move], list[list[Move]]]:
+def to_slots(moves: np.ndarray, unit: int) -> Batch:
+    """``moves`` (int64 [n, 3]) slot by slot."""
+    source, target, length = moves.T
+    first = np.cumsum(length) - length
+    offset = np.arange(length.sum()) - np.repeat(first, length)
+    return np.repeat(source * unit, length) + offset, np.repeat(target * unit, length) + offset
+
+
+def _resolve(moves: np.ndarray) -> tuple[np.ndarray, list[list[Move]]]:
     """Moves that can run one by one, in an order in which they can, and the cycles that remain."""
+    ready = []
+    while len(moves):
+        needed = np.isin(moves[:, 1], moves[:, 0])
+        ready.append(moves[~needed])
+        # Long chains would take a round a link; what is left of them is followed link by link.
+        few, moves = np.count_nonzero(~needed) < len(moves) / 8, moves[needed]
+        if few:
+            break
+    chained, cycles = _follow([Move(*move) for move in moves.tolist()])
+    return np.concatenate([*ready, np.array(chained, np.int64).reshape(-1, 3)]), cycles
+
+
+def _follow(moves: list[Move]) -> tuple[list[Move], list[list[Move]]]:
     into = {move.target: move for move in moves}
     readers: dict[int, int] = {}
     for move in moves:
@@ -71,10 +97,3 @@ def _turns(cycle: list[Move], capacity: int) -> list[list[Move]]:
         turns.append(turn)
         cycle.insert(0, Move(start, last.target, last.length))
     return [*turns, cycle]
-
-
-def _slots(moves: list[Move], unit: int) -> Batch:
-    source, target, length = np.array(moves, np.int64).T
-    first = np.cumsum(length) - length
-    offset = np.arange(length.sum()) - np.repeat(first, length)
-    return np.repeat(source * unit, length) + offset, np.repeat(target * unit, length) + offset

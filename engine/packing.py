@@ -36,8 +36,9 @@ def pack(works: list[Work], cache: KVCache, device: torch.device) -> PackedStep:
         tokens += work.sequence.tokens[work.start : work.start + work.count]
     positions = np.arange(len(tokens)) - np.repeat(query_start[:-1] - starts, counts)
     context = starts + counts
-    tables = _block_tables(works, -(-context // cache.block_size), cache)
-    slots = [cache.slots(work.sequence.number, work.start, work.start + work.count) for work in works]
+    rows = cache.rows([work.sequence.number for work in works])
+    tables = cache.block_tables(rows, -(-int(context.max()) // cache.block_size))
+    slots = cache.slots_at(np.repeat(rows, counts), positions)
 
     def place(array: np.ndarray) -> Tensor:
         return torch.from_numpy(array).to(device, non_blocking=True)
@@ -50,18 +51,10 @@ def pack(works: list[Work], cache: KVCache, device: torch.device) -> PackedStep:
             query_start=place(query_start),
             context_len=place(context.astype(np.int32)),
             block_tables=place(tables),
-            slots=place(np.concatenate(slots)),
+            slots=place(slots),
             block_size=cache.block_size,
             decodes=count if (counts == 1).all() else int((counts != 1).argmax()),
             max_query=int(counts.max()),
             max_context=int(context.max()),
         ),
     )
-
-
-def _block_tables(works: list[Work], blocks: np.ndarray, cache: KVCache) -> np.ndarray:
-    """Int32 [S, most blocks], each row the first ``blocks`` [S] entries of its sequence's block table."""
-    tables = np.zeros((len(works), int(blocks.max())), np.int32)
-    for row, (work, held) in enumerate(zip(works, blocks.tolist(), strict=True)):
-        tables[row, :held] = cache.table(work.sequence.number)[:held]
-    return tables

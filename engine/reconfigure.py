@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import copy
-import copyreg
+import dataclasses
 import time
-from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -16,15 +13,10 @@ import psutil
 from ..ipc.vocabulary import Refused, RequestState
 from .capacity import blocks_needed
 from .config import GIB, EngineConfig
-from .kv_cache import KVCache, OutOfBlocks
-from .request import Sequence
 
 if TYPE_CHECKING:
     from .core import Engine
-    from .repage import HostResize, Repage
-
-# The cache reads its arrays through memory views. Copied along with the arrays, they show the copies.
-copyreg.pickle(memoryview, lambda view: (memoryview, (view.obj,)))
+    from .reshape import Reshape
 
 
 @dataclass(slots=True)
@@ -51,133 +43,77 @@ def reconfigure(engine: Engine, changes: dict[str, Any], *, dry_run: bool) -> Re
     before, after = engine.config, engine.config.changed(changes)
     if after.token_budget is None:
         raise Refused.value("token_budget", None, "an integer from 1 to 1,000,000 tokens while the engine runs")
+    if after.num_blocks is None and "num_blocks" in changes:
+        raise Refused.value("num_blocks", None, "an integer from 1 to 100,000,000 blocks while the engine runs")
     report = Reconfiguration(
         dry_run, {name: (getattr(before, name), getattr(after, name)) for name in changes
                   if getattr(before, name) != getattr(after, name)}
     )  # fmt: skip
-    host_blocks = None
-    if "swap_space_gib" in report.changes:
-        host_blocks = int(after.swap_space_gib * GIB) // (engine.runner.slot_bytes * after.block_size)
-        _check_host_memory(engine, host_blocks, after)
-    if "block_size" in report.changes:
-        _check_requests_fit(engine, after.block_size)
     begun = time.perf_counter()
-    if dry_run:
-        _rehearse(engine, report, after, host_blocks)
-        rate = engine.speeds.copy.value or _memory_speed()
-        report.pause_ms = (time.perf_counter() - begun + report.bytes_copied / rate) * 1e3
-    else:
-        _apply(engine, report, after, host_blocks)
-        report.pause_ms = (time.perf_counter() - begun) * 1e3
-    _add_notes(report, engine, after, host_blocks)
+    change = _plan(engine, report, after)
+    if change is not None:
+        report.blocks_moved = change.blocks_moved
+        report.bytes_copied = change.slots_copied * engine.runner.slot_bytes
+        report.cached_dropped = change.cached_dropped
+        report.preempted = len(change.victims)
+        _add_notes(report, engine, change)
+    if not dry_run:
+        _apply(engine, change, after)
+    report.pause_ms = (time.perf_counter() - begun) * 1e3
+    if dry_run and report.bytes_copied:
+        report.pause_ms += report.bytes_copied / (engine.speeds.copy.value or _memory_speed()) * 1e3
+    batch = report.changes.get("max_batch_size")
+    if batch and len(engine.scheduler.running) > batch[1]:
+        report.notes.append("Sequences beyond the new batch size go back to the queue at the next step.")
     return report
 
 
-def _apply(engine: Engine, report: Reconfiguration, after: EngineConfig, host_blocks: int | None) -> None:
-    scheduler, runner = engine.scheduler, engine.runner
+def _plan(engine: Engine, report: Reconfiguration, after: EngineConfig) -> Reshape | None:
+    """What the pools have to become, if they change at all. Sequences that do not fit then give up their blocks, the
+    last turn first."""
+    size, slot_bytes = after.block_size, engine.runner.slot_bytes
+    num_blocks = after.num_blocks if "num_blocks" in report.changes else None
+    host = int(after.swap_space_gib * GIB) // (slot_bytes * size) if "swap_space_gib" in report.changes else None
+    if num_blocks is None and host is None and "block_size" not in report.changes:
+        return None
+    if host is not None:
+        _check_host_memory(engine, host, after)
+    if num_blocks is not None:
+        _check_device_memory(engine, num_blocks, after)
+    _check_requests_fit(engine, after, num_blocks)
     engine.run_journal()  # what is still to be copied speaks of today's blocks
+    scheduler = engine.scheduler
+    turns = [*scheduler.running, *(s for s in scheduler.waiting if s.state is RequestState.SWAPPED)]
+    return engine.cache.plan_reshape(
+        block_size=size, num_blocks=num_blocks, num_host_blocks=host, turns=[sequence.number for sequence in turns]
+    )
 
-    def give_up(sequence: Sequence) -> None:
-        scheduler.give_up(sequence)
-        report.preempted += 1
 
-    change = _Change(engine.cache, list(scheduler.running), _swapped(engine), give_up)
-    if "block_size" in report.changes:
-        _count_repage(report, _repage(engine, change, after.block_size), runner.slot_bytes)
-    if host_blocks is not None:
-        resize = change.fit_host(host_blocks)
+def _apply(engine: Engine, change: Reshape | None, after: EngineConfig) -> None:
+    """All of it or, where memory is denied, nothing: that is asked for before anything else happens."""
+    scheduler, cache = engine.scheduler, engine.cache
+    if change is not None:
+        begun = time.perf_counter()
         try:
-            runner.resize_host(resize, after.block_size)
+            copied = engine.runner.reshape(change)
         except (MemoryError, RuntimeError) as error:
-            if "block_size" in report.changes:
-                _repage(engine, change, engine.config.block_size)
+            field = "num_blocks" if change.num_slots != change.old_slots else "swap_space_gib"
             raise Refused(
-                f"swap_space_gib is {after.swap_space_gib}, and the machine did not give that memory: {error}",
-                field="swap_space_gib",
+                f"{field} is {getattr(after, field)}, and the machine did not give that memory: {error}",
+                field=field,
+                code="memory",
             ) from error
-        engine.cache.resize_host(host_blocks)
-        _count_resize(report, resize, after.block_size, runner.slot_bytes)
-    engine.cache.prefix_caching = after.prefix_caching
+        engine.speeds.copy.add(copied, time.perf_counter() - begun)
+        sequences = {s.number: s for s in [*scheduler.running, *scheduler.waiting]}
+        for victim in change.victims:
+            scheduler.give_up(sequences[victim])
+        cache.reshape(change)
+        after = dataclasses.replace(after, num_blocks=cache.device.num_blocks)
+    cache.prefix_caching = after.prefix_caching
+    cache.contiguous_blocks = after.contiguous_blocks
+    cache.eviction = after.eviction
     engine.config = after
     scheduler.configure(after)
-
-
-def _repage(engine: Engine, change: _Change, block_size: int) -> Repage:
-    repage = change.repage(block_size)
-    begun = time.perf_counter()
-    moved = engine.runner.move(repage)
-    engine.speeds.copy.add(moved, time.perf_counter() - begun)
-    return repage
-
-
-def _rehearse(engine: Engine, report: Reconfiguration, after: EngineConfig, host_blocks: int | None) -> None:
-    """Count what :func:`_apply` would do: by asking the cache where one answer is enough, else on a copy of it."""
-    cache = engine.cache
-    engine.run_journal()
-    if "block_size" not in report.changes and host_blocks is None:
-        return
-    slot_bytes = engine.runner.slot_bytes
-    with suppress(OutOfBlocks):
-        if host_blocks is None:
-            _count_repage(report, cache.repage(after.block_size, dry_run=True), slot_bytes)
-            return
-        if "block_size" not in report.changes:
-            _count_resize(report, cache.resize_host(host_blocks, dry_run=True), after.block_size, slot_bytes)
-            return
-    cache = copy.deepcopy(cache)
-
-    def give_up(sequence: Sequence) -> None:
-        cache.close(sequence.number)
-        report.preempted += 1
-
-    change = _Change(cache, list(engine.scheduler.running), _swapped(engine), give_up)
-    if "block_size" in report.changes:
-        _count_repage(report, change.repage(after.block_size), slot_bytes)
-    if host_blocks is not None:
-        _count_resize(report, change.fit_host(host_blocks), after.block_size, slot_bytes)
-
-
-class _Change:
-    """Changes a cache's geometry; sequences whose blocks do not fit any more are given up, the last turn first."""
-
-    def __init__(
-        self, cache: KVCache, running: list[Sequence], swapped: list[Sequence], give_up: Callable[[Sequence], None]
-    ) -> None:
-        self._cache = cache
-        self._victims = {"device": running, "host": swapped}
-        self._give_up = give_up
-
-    def repage(self, block_size: int) -> Repage:
-        while True:
-            try:
-                return self._cache.repage(block_size)
-            except OutOfBlocks as error:
-                self._give_up(self._victims[error.tier].pop())
-
-    def fit_host(self, num_host_blocks: int) -> HostResize:
-        """What a host tier of that size takes; it only has to be applied."""
-        while True:
-            try:
-                return self._cache.resize_host(num_host_blocks, dry_run=True)
-            except OutOfBlocks as error:
-                self._give_up(self._victims[error.tier].pop())
-
-
-def _swapped(engine: Engine) -> list[Sequence]:
-    return [s for s in engine.scheduler.waiting if s.state is RequestState.SWAPPED]
-
-
-def _count_repage(report: Reconfiguration, repage: Repage, slot_bytes: int) -> None:
-    report.blocks_moved += repage.blocks_moved
-    report.bytes_copied += repage.slots_moved * slot_bytes
-    report.cached_dropped += repage.cached_dropped
-
-
-def _count_resize(report: Reconfiguration, resize: HostResize, block_size: int, slot_bytes: int) -> None:
-    """Slots move within the old pool, then all blocks that stay are copied into the new one."""
-    moved = sum(len(source) for source, _ in resize.moves)
-    report.bytes_copied += (moved + min(resize.old, resize.new) * block_size) * slot_bytes
-    report.cached_dropped += resize.cached_dropped
 
 
 def _check_host_memory(engine: Engine, host_blocks: int, after: EngineConfig) -> None:
@@ -192,15 +128,33 @@ def _check_host_memory(engine: Engine, host_blocks: int, after: EngineConfig) ->
         )
 
 
-def _check_requests_fit(engine: Engine, block_size: int) -> None:
-    num_blocks = engine.cache.num_slots // block_size
+def _check_device_memory(engine: Engine, num_blocks: int, after: EngineConfig) -> None:
+    block_bytes = engine.runner.slot_bytes * after.block_size
+    most = max(engine.runner.room(), 0) // after.block_size
+    if num_blocks > most:
+        raise Refused(
+            f"num_blocks is {num_blocks:,}, which takes {num_blocks * block_bytes / GIB:,.2f} GiB beside what has to "
+            f"stay until it is copied; accepted are up to {most:,}, which fit into the memory that is free now.",
+            field="num_blocks",
+            code="memory",
+        )
+
+
+def _check_requests_fit(engine: Engine, after: EngineConfig, num_blocks: int | None) -> None:
+    blocks = engine.cache.num_slots // after.block_size if num_blocks is None else num_blocks
     for request in engine.requests.values():
-        needed = blocks_needed(request, engine.context_length, block_size)
-        if needed > num_blocks:
+        needed = blocks_needed(request, engine.context_length, after.block_size)
+        if needed > blocks:
+            if num_blocks is None:
+                raise Refused(
+                    f"block_size is {after.block_size}, which makes {blocks:,} blocks, and request {request.id!r} "
+                    f"needs {needed:,} of that size; accepted is a size at which every live request fits.",
+                    field="block_size",
+                )
             raise Refused(
-                f"block_size is {block_size}, which makes {num_blocks:,} blocks, and request {request.id!r} needs "
-                f"{needed:,} of that size; accepted is a size at which every live request fits.",
-                field="block_size",
+                f"num_blocks is {num_blocks:,}, and request {request.id!r} needs {needed:,} blocks of "
+                f"{after.block_size} tokens; accepted is a number at which every live request fits.",
+                field="num_blocks",
             )
 
 
@@ -212,18 +166,16 @@ def _memory_speed() -> float:
     return target.nbytes / max(time.perf_counter() - begun, 1e-6)
 
 
-def _add_notes(report: Reconfiguration, engine: Engine, after: EngineConfig, host_blocks: int | None) -> None:
-    notes = report.notes
-    if "block_size" in report.changes:
-        blocks, idle = divmod(engine.cache.num_slots, after.block_size)
-        notes.append(f"The device pool has {blocks:,} blocks of {after.block_size} tokens.")
+def _add_notes(report: Reconfiguration, engine: Engine, change: Reshape) -> None:
+    notes, size, slot_bytes = report.notes, change.block_size, engine.runner.slot_bytes
+    if report.changes.keys() & {"block_size", "num_blocks"}:
+        blocks, idle = divmod(change.num_slots, size)
+        pool = change.num_slots * slot_bytes / GIB
+        notes.append(f"The device pool has {blocks:,} blocks of {size} tokens ({pool:,.2f} GiB).")
         if idle:
-            notes.append(f"{idle:,} of its {engine.cache.num_slots:,} slots fill no block and stay unused.")
-    if host_blocks is not None:
-        size = host_blocks * after.block_size * engine.runner.slot_bytes / GIB
-        notes.append(f"The host pool has {host_blocks:,} blocks of {after.block_size} tokens ({size:,.2f} GiB).")
+            notes.append(f"{idle:,} of its {change.num_slots:,} slots fill no block and stay unused.")
+    if "swap_space_gib" in report.changes:
+        pool = change.num_host_slots * slot_bytes / GIB
+        notes.append(f"The host pool has {change.num_host_slots // size:,} blocks of {size} tokens ({pool:,.2f} GiB).")
     if report.preempted:
         notes.append(f"{report.preempted:,} sequences give up their blocks to make room and are computed again.")
-    batch = report.changes.get("max_batch_size")
-    if batch and len(engine.scheduler.running) > batch[1]:
-        notes.append("Sequences beyond the new batch size go back to the queue at the next step.")

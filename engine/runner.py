@@ -13,8 +13,8 @@ from ..kernels import Ops
 from .attention import PagedContext
 from .kv_cache import KVCache
 from .packing import pack
-from .repage import HostResize, Repage
 from .request import StepPlan, Work
+from .reshape import Reshape
 from .sampler import Sampler
 from .storage import KVStorage
 
@@ -62,13 +62,14 @@ class ModelRunner:
         self.sample_ms = (perf_counter() - computed) * 1e3
         return tokens
 
-    def move(self, repage: Repage) -> int:
-        """Carry out a repage's slot moves in both tiers; returns the bytes copied."""
-        return self.storage.move(repage.device_moves) + self.storage.move(repage.host_moves, tier="host")
+    def room(self) -> int:
+        """The most slots that the device pool could have now."""
+        return self.storage.room()
 
-    def resize_host(self, resize: HostResize, block_size: int) -> int:
-        """Another size of the host pool, in blocks of ``block_size`` slots; returns the bytes copied."""
-        return self.storage.resize_host(resize.new * block_size, resize.moves)
+    def reshape(self, change: Reshape) -> int:
+        """Give both pools their new sizes and move what they hold; returns the bytes copied. Raises ``MemoryError`` or
+        ``RuntimeError`` where the memory is not there, with everything as it was."""
+        return self.storage.reshape(change)
 
     def forget(self, seq: int) -> None:
         self._sampler.forget(seq)

@@ -96,6 +96,7 @@ class Scheduler:
                 sequence.rank = priority
         for sequence, turns in homes:
             turns.add(sequence)
+            self.cache.set_priority(sequence.number, priority)
         self._served.setdefault(priority, self._step)
         self._refused = None
 
@@ -323,7 +324,13 @@ class Scheduler:
 
     def _open(self, sequence: Sequence) -> int:
         request = sequence.request
-        return self.cache.open(sequence.number, sequence.tokens, salt=request.cache_salt, owner=request.number)
+        return self.cache.open(
+            sequence.number,
+            sequence.tokens,
+            salt=request.cache_salt,
+            owner=request.number,
+            priority=request.priority,
+        )
 
     def _claim(self, sequence: Sequence) -> int:
         """Device blocks that the sequence still takes until all its known tokens are computed."""

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+import psutil
 import torch
 from torch import Tensor
 
 from ..kernels import Ops
 from .kv_cache import Transfer, TransferKind
 from .moves import Batch
+from .pages import give_back, resident
+from .reshape import Reshape
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +44,8 @@ class KVStorage:
     ) -> None:
         self.layout = layout
         self.ops = ops
-        shape = (layout.layers, 2, num_slots, layout.kv_heads, layout.head_dim)
-        self.pool = torch.empty(shape, dtype=layout.dtype, device=device)
+        self.device = torch.device(device)
+        self.pool = self._new_pool(num_slots)
         self._copy_stream = torch.cuda.Stream(self.pool.device) if self.pool.is_cuda else None
         self.host = self._new_host(num_host_slots)
 
@@ -55,7 +58,7 @@ class KVStorage:
                 copied += len(source) * block_size * self.layout.slot_bytes
         return copied
 
-    def move(self, batches: Sequence[Batch], tier: str = "device") -> int:
+    def move(self, batches: Iterable[Batch], tier: str = "device") -> int:
         """Run slot moves inside a tier, batch by batch. Scratch: a batch's slots of one layer. Returns bytes copied."""
         moved = 0
         if tier == "host":
@@ -69,25 +72,55 @@ class KVStorage:
             moved += len(source)
         return moved * self.layout.slot_bytes
 
-    def resize_host(self, num_host_slots: int, moves: Sequence[Batch]) -> int:
-        """Run ``moves``, then make the host pool ``num_host_slots`` long; what fits keeps its place. Returns bytes
-        copied.
+    def room(self) -> int:
+        """The most slots that the device pool could have now.
+
+        On a GPU the old pool and the new one are there at once while the content moves, so the new one must fit into
+        what is free. On the CPU the old one's pages are given back as they are copied.
+        """
+        if self.pool.is_cuda:
+            return int(torch.cuda.mem_get_info(self.pool.device)[0]) // self.layout.slot_bytes
+        return (psutil.virtual_memory().available + resident(self.pool)) // self.layout.slot_bytes
+
+    def reshape(self, change: Reshape) -> int:
+        """Carry out ``change``: slots move within a pool that keeps its size, and into another one otherwise. Scratch:
+        a batch's slots of one layer; beside it, a pool of another size is there twice while it moves, on the CPU with
+        no more than one layer of its content in both. Returns bytes copied.
 
         Raises:
-            RuntimeError: the machine has not that much memory; the pool is as it was.
+            RuntimeError: there is not that much memory; both pools are as they were.
         """
-        resized = self._new_host(num_host_slots)
+        pool = None if change.num_slots == change.old_slots else self._new_pool(change.num_slots)
+        host = None if change.num_host_slots == change.old_host_slots else self._new_host(change.num_host_slots)
         self._settle()
-        moved = self.move(moves, "host")
-        kept = min(num_host_slots, len(self.host))
-        resized[:kept] = self.host[:kept]
-        self.host = resized
-        return moved + kept * self.layout.slot_bytes
+        copied = 0
+        if pool is not None and change.device is not None:
+            for old, new in zip(self.pool, pool, strict=True):
+                for source, target in change.device.copies():
+                    new.index_copy_(1, self._index(target), old.index_select(1, self._index(source)))
+                give_back(old)
+            copied += change.device.slots_copied(resized=True) * self.layout.slot_bytes
+        elif change.device is not None:
+            copied += self.move(change.device.batches())
+        if host is not None and change.host is not None:
+            for source, target in change.host.copies():
+                host[torch.from_numpy(target)] = self.host[torch.from_numpy(source)]
+            copied += change.host.slots_copied(resized=True) * self.layout.slot_bytes
+        elif change.host is not None:
+            copied += self.move(change.host.batches(), "host")
+        self.pool = self.pool if pool is None else pool
+        self.host = self.host if host is None else host
+        return copied
+
+    def _new_pool(self, num_slots: int) -> Tensor:
+        layout = self.layout
+        shape = (layout.layers, 2, num_slots, layout.kv_heads, layout.head_dim)
+        return torch.empty(shape, dtype=layout.dtype, device=self.device)
 
     def _new_host(self, num_host_slots: int) -> Tensor:
         layout = self.layout
         shape = (num_host_slots, layout.layers, 2, layout.kv_heads, layout.head_dim)
-        return torch.empty(shape, dtype=layout.dtype, pin_memory=self.pool.is_cuda)
+        return torch.empty(shape, dtype=layout.dtype, pin_memory=self.device.type == "cuda")
 
     def _transfer(self, kind: TransferKind, source: list[int], target: list[int], block_size: int) -> None:
         if kind is TransferKind.COPY:

@@ -103,6 +103,10 @@ class TierStats(msgspec.Struct):
     cached: int
     used: int  # blocks that sequences hold (active, shared, swapped)
     tokens: int  # tokens in used blocks; waste = 1 - tokens / (used * block_size)
+    saved: int = 0  # blocks that there would be besides, if nothing were shared
+    mean_run: float = 0.0  # neighbouring blocks in a row, over all block tables
+    filled: float = 0.0  # tokens ÷ slots of the blocks that sequences hold, reserved ones included
+    allocated: float = 0.0  # those blocks ÷ all blocks
 
 
 class RequestRow(msgspec.Struct, omit_defaults=True):
@@ -129,6 +133,8 @@ class RequestRow(msgspec.Struct, omit_defaults=True):
     e2e_s: float | None = None
     tokens_per_s: float | None = None
     error: str = ""
+    saved_blocks: int = 0  # of `blocks` and `host_blocks`, those that another sequence held before
+    mean_run: float = 0.0  # neighbouring blocks in a row, over its block tables
 
 
 class Stats(msgspec.Struct):

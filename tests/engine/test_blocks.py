@@ -17,7 +17,7 @@ def test_free_runs_are_the_maximal_runs_of_what_is_free(seed):
     choose = random.Random(seed)
     size = choose.randint(1, 60)
     aside = set(choose.sample(range(size), choose.randint(0, size)))
-    runs, free = FreeRuns(size, aside), set(range(size)) - aside
+    runs, free = FreeRuns(np.array([b not in aside for b in range(size)], bool)), set(range(size)) - aside
     for _ in range(300):
         if free and choose.random() < 0.5:
             used = sorted(set(range(size)) - free)

@@ -255,7 +255,8 @@ def bookkeeping(engine: Engine) -> Any:
         ({"block_size": 33}, "block_size", "one of 8, 16"),
         ({"block_sise": 16}, "block_sise", "no setting"),
         ({"model": "other"}, "model", "restart"),
-        ({"num_blocks": 10}, "num_blocks", "restart"),
+        ({"num_blocks": None}, "num_blocks", "integer"),
+        ({"num_blocks": 3, "block_size": 8}, "num_blocks", "blocks of 8 tokens"),
         ({"token_budget": None}, "token_budget", "integer"),
         ({"block_size": 16, "max_batch_size": 0}, "max_batch_size", "from 1"),
         ({"swap_space_gib": 65_000.0}, "swap_space_gib", "free now"),
@@ -355,7 +356,7 @@ def test_host_memory_that_the_machine_denies_leaves_everything_as_it_was() -> No
     def deny(*_: Any) -> int:
         raise RuntimeError("cannot pin 8,192 bytes")
 
-    engine.runner.resize_host = deny
+    engine.runner.reshape = deny
     with pytest.raises(Refused, match="cannot pin"):
         engine.reconfigure({"block_size": 16, "swap_space_gib": 1024 * 8 / GIB, "token_budget": 1})
     assert (engine.cache.block_size, engine.cache.host.num_blocks, engine.config.token_budget) == (8, 4, 32)

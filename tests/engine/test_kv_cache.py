@@ -5,10 +5,11 @@ from __future__ import annotations
 import sys
 
 import pytest
-from pagedeck.engine import audit, kv_cache, repage
+from pagedeck.engine import audit, kv_cache, reshape
 from pagedeck.engine.kv_cache import KVCache, OutOfBlocks, Transfer, TransferKind
 from pagedeck.engine.prefix import chain_digest
 from pagedeck.engine.request import Request, Sequence, StepPlan, Work
+from pagedeck.engine.reshape import Reshape
 from pagedeck.ipc.vocabulary import BlockState, SamplingParams
 
 from .token_memory import TokenMemory, generate
@@ -59,6 +60,18 @@ class Run:
         self.cache.open(10**6, [0])
         self.cache.grow(10**6, blocks * SIZE)
         self.cache.close(10**6)
+
+    def reshape(self, **geometry: int) -> Reshape:
+        """Another geometry of the pools; sequences that do not fit give up their blocks, the youngest first."""
+        self.memory.run_journal(self.cache)
+        change = self.cache.plan_reshape(turns=list(self.live), **geometry)
+        self.memory.reshape(change)
+        for seq in change.victims:
+            self.cache.close(seq)
+            del self.live[seq]
+        self.cache.reshape(change)
+        self.cache.check()
+        return change
 
     def output(self, seq: int) -> list[int]:
         return self.live[seq].tokens[self.live[seq].prompt_length :]
@@ -365,7 +378,7 @@ def test_the_host_tier_too_gives_up_leaves_first():
         run.hog(6 if prompt == CHAIN[:8] else 5)
         run.cache.check()
     run.memory.run_journal(run.cache)
-    run.cache.resize_host(1)
+    run.reshape(num_host_blocks=1)
     assert run.cache.match([*CHAIN[:8], 0]) == 4
 
 
@@ -378,11 +391,11 @@ def test_a_merge_gives_up_what_nothing_leads_to_any_more():
         run.finish(1)
         run.hog(blocks)
     run.memory.run_journal(run.cache)
-    run.memory.resize_host(run.cache.resize_host(3), SIZE)
+    run.reshape(num_host_blocks=3)
     run.hog(5)
     assert (run.cache.device.cached_count, run.cache.host.cached_count) == (1, 3)
     assert run.cache.match([*CHAIN, 0]) == 16
-    assert run.cache.repage(2 * SIZE).cached_dropped == 4
+    assert run.reshape(block_size=2 * SIZE).cached_dropped == 4
     run.cache.check()
     assert run.cache.match([*CHAIN, 0]) == 0
 
@@ -413,7 +426,7 @@ def test_colliding_hashes_never_share(monkeypatch):
     def weak(before: bytes, tokens: bytes) -> bytes:
         return bytes([chain_digest(before, tokens)[0] % 3]) * 16
 
-    for module in (kv_cache, repage, audit):
+    for module in (kv_cache, reshape, audit):
         monkeypatch.setattr(module, "chain_digest", weak)
     run = Run(40, host=10)
     for seq in range(1, 9):

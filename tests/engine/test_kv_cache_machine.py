@@ -30,11 +30,12 @@ def sequence(number: int, tokens: list[int]) -> Sequence:
 def state_of(cache: KVCache) -> object:
     """All of a cache that a caller can see, to compare."""
     pools = [
-        (p.state.tolist(), p.ref.tolist(), p.fill.tolist(), p.owner.tolist(), p.cached(), p.free_runs())
+        (p.state.tolist(), p.ref.tolist(), p.fill.tolist(), p.owner.tolist(), p.cached(), p.free_runs(), p.ahead())
         for p in (cache.device, cache.host)
     ]
     tables = {
-        seq: (t.blocks.tolist(), t.held, t.computed, t.hashed, t.digest, t.on_host) for seq, t in cache.tables.items()
+        seq: (t.blocks.tolist(), t.held, t.computed, t.hashed, t.digest, t.pool.is_host)
+        for seq, t in cache.tables.items()
     }
     index = [dict(p.index.entries()) for p in (cache.device, cache.host)]
     return pools, tables, index, list(cache.journal), cache.block_size
@@ -44,14 +45,17 @@ def state_of(cache: KVCache) -> object:
 STREAMS = [[(i * k) % 5 for i in range(40)] for k in (1, 2)]
 
 which = st.integers(0, 1000)  # of the sequences that are there
+urgency = st.sampled_from((0, 10, 20))
 
 
 class CacheMachine(RuleBasedStateMachine):
     @initialize(
-        blocks=st.integers(1, 24), size=st.sampled_from(SIZES), host=st.integers(0, 24), prefix=st.integers(0, 5)
+        blocks=st.integers(1, 24), size=st.sampled_from(SIZES), host=st.integers(0, 24), prefix=st.integers(0, 4)
     )
     def start(self, blocks: int, size: int, host: int, prefix: int) -> None:
-        self.cache = KVCache(blocks, size, host, prefix_caching=prefix > 0)
+        self.cache = KVCache(
+            blocks, size, host, prefix_caching=prefix > 0, contiguous_blocks=max(0, prefix - 2), eviction="priority"
+        )
         self.memory = TokenMemory(blocks * size, host * size)
         self.live: dict[int, Sequence] = {}
         self.known: list[tuple[list[int], str]] = []  # tokens and salt of sequences that were closed
@@ -61,27 +65,36 @@ class CacheMachine(RuleBasedStateMachine):
 
     # --- calls -----------------------------------------------------------------------------------------------------
 
-    @rule(stream=st.integers(0, 1), length=st.integers(1, 40), salt=st.sampled_from(("", "", "", "other")))
-    def open(self, stream: int, length: int, salt: str) -> None:
+    @rule(
+        stream=st.integers(0, 1),
+        length=st.integers(1, 40),
+        salt=st.sampled_from(("", "", "", "other")),
+        priority=urgency,
+    )
+    def open(self, stream: int, length: int, salt: str, priority: int) -> None:
         if len(self.live) < 12:
-            self.begin(STREAMS[stream][:length], salt)
+            self.begin(STREAMS[stream][:length], salt, priority)
 
     @precondition(lambda self: self.known and len(self.live) < 12)
-    @rule(at=which, tail=st.lists(st.integers(0, 1), max_size=3))
-    def open_again(self, at: int, tail: list[int]) -> None:
+    @rule(at=which, tail=st.lists(st.integers(0, 1), max_size=3), priority=urgency)
+    def open_again(self, at: int, tail: list[int], priority: int) -> None:
         """The next turn of a conversation, or a request that comes back after it lost its blocks."""
         tokens, salt = self.known[at % len(self.known)]
-        self.begin(tokens + tail, salt)
+        self.begin(tokens + tail, salt, priority)
 
     @precondition(lambda self: self.on("device"))
-    @rule(at=st.lists(st.tuples(which, st.integers(1, 40)), min_size=1, max_size=4), more=st.integers(0, 1))
-    def step(self, at: list[tuple[int, int]], more: int) -> None:
-        self.run([(self.on("device")[i % len(self.on("device"))], count) for i, count in at], more)
+    @rule(
+        at=st.lists(st.tuples(which, st.integers(1, 40)), min_size=1, max_size=4),
+        more=st.integers(0, 1),
+        together=st.booleans(),
+    )
+    def step(self, at: list[tuple[int, int]], more: int, together: bool) -> None:
+        self.run([(self.on("device")[i % len(self.on("device"))], count) for i, count in at], more, together)
 
     @precondition(lambda self: self.on("device"))
-    @rule(count=st.integers(1, 40), more=st.integers(0, 1))
-    def step_all(self, count: int, more: int) -> None:
-        self.run([(number, count) for number in self.on("device")], more)
+    @rule(count=st.sampled_from((1, 1, 2, 7, 40)), more=st.integers(0, 1), together=st.booleans())
+    def step_all(self, count: int, more: int, together: bool) -> None:
+        self.run([(number, count) for number in self.on("device")], more, together)
 
     @precondition(lambda self: self.on("device"))
     @rule(at=which, count=st.integers(1, 20))
@@ -117,60 +130,66 @@ class CacheMachine(RuleBasedStateMachine):
     def swap_in(self, at: int) -> None:
         self.swap(self.on("host")[at % len(self.on("host"))])
 
-    @rule(kind=st.integers(0, 7), size=st.sampled_from(SIZES), blocks=st.integers(0, 24))
-    def reshape(self, kind: int, size: int, blocks: int) -> None:
-        if kind < 4:
-            self.repage(size)
-        elif kind < 7:
-            self.resize_host(blocks)
-        else:
-            self.cache.prefix_caching = False
-            assert not self.cache.device.cached_count and not self.cache.host.cached_count
-            if blocks:
-                self.cache.check()
-                self.cache.prefix_caching = True
+    @precondition(lambda self: self.live)
+    @rule(at=which, priority=urgency)
+    def set_priority(self, at: int, priority: int) -> None:
+        self.cache.set_priority(list(self.live)[at % len(self.live)], priority)
 
-    def repage(self, size: int) -> None:
+    @rule(
+        size=st.one_of(st.none(), st.sampled_from(SIZES)),
+        blocks=st.one_of(st.none(), st.integers(1, 24)),
+        host=st.one_of(st.none(), st.integers(0, 24)),
+        may_give_up=st.booleans(),
+        denied=st.booleans(),
+    )
+    def reshape(self, size: int | None, blocks: int | None, host: int | None, may_give_up: bool, denied: bool) -> None:
+        """Another block size and other pools, in one change; at times it does not fit, or its memory is denied."""
         self.memory.run_journal(self.cache)
         before = state_of(self.cache)
         held = {number: self.cache.tables[number].held for number in self.live}
         cached = self.cache.device.cached_count + self.cache.host.cached_count
         try:
-            expected = self.cache.repage(size, dry_run=True)
+            change = self.cache.plan_reshape(
+                block_size=size, num_blocks=blocks, num_host_blocks=host, turns=list(self.live) if may_give_up else ()
+            )
         except OutOfBlocks as full:
-            assert full.needed > full.available
-            with pytest.raises(OutOfBlocks):
-                self.cache.repage(size)
+            assert full.needed > full.available and not may_give_up
             assert state_of(self.cache) == before
             return
-        assert state_of(self.cache) == before
-        done = self.cache.repage(size)
-        assert (done.blocks_moved, done.slots_moved, done.cached_dropped, done.num_blocks) == (
-            expected.blocks_moved,
-            expected.slots_moved,
-            expected.cached_dropped,
-            expected.num_blocks,
-        )
-        assert 0 <= done.cached_dropped <= cached
-        assert size > done.old_size or not done.slots_moved, "splitting blocks moves nothing"
-        self.memory.move(done)
-        assert {number: self.cache.tables[number].held for number in self.live} == held
+        assert state_of(self.cache) == before, "a plan changes nothing"
+        if denied:
+            self.memory.denials = 1
+            with pytest.raises(MemoryError):
+                self.memory.reshape(change)
+            self.look()
+            return
+        moved, copied, dropped = change.blocks_moved, change.slots_copied, change.cached_dropped
+        assert self.memory.reshape(change) == copied * self.memory.slot_bytes
+        for number in change.victims:
+            cached += len(self.cache.table(number))
+            self.known.append((self.live.pop(number).tokens, self.salts[number]))
+            self.cache.close(number)
+        self.cache.reshape(change)
+        assert (moved, copied, dropped) == (change.blocks_moved, change.slots_copied, change.cached_dropped)
+        assert 0 <= dropped <= cached
+        if blocks is None and host is None and change.block_size <= change.old_size:
+            assert not copied and not change.victims, "splitting blocks moves nothing"
+        assert all(self.cache.tables[number].held == held[number] for number in self.live)
+        assert self.cache.device.num_blocks == (blocks or self.cache.num_slots // self.cache.block_size)
         self.mirror = [self.columns(pool) for pool in (self.cache.device, self.cache.host)]
 
-    def resize_host(self, blocks: int) -> None:
-        self.memory.run_journal(self.cache)
-        before = state_of(self.cache)
-        try:
-            expected = self.cache.resize_host(blocks, dry_run=True)
-        except OutOfBlocks as full:
-            assert full.needed > blocks
-            assert state_of(self.cache) == before
-            return
-        assert state_of(self.cache) == before
-        done = self.cache.resize_host(blocks)
-        assert (done.old, done.new, done.cached_dropped) == (expected.old, blocks, expected.cached_dropped)
-        self.memory.resize_host(done, self.cache.block_size)
-        self.mirror = [self.columns(pool) for pool in (self.cache.device, self.cache.host)]
+    @rule(caching=st.sampled_from((True, True, False)), again=st.booleans())
+    def switch_caching(self, caching: bool, again: bool) -> None:
+        self.cache.prefix_caching = caching
+        if not caching:
+            assert not self.cache.device.cached_count and not self.cache.host.cached_count
+            self.cache.check()
+            self.cache.prefix_caching = again
+
+    @rule(order=st.sampled_from(("lru", "priority")), ahead=st.integers(0, 4))
+    def set_policy(self, order: str, ahead: int) -> None:
+        self.cache.eviction = order
+        self.cache.contiguous_blocks = ahead
 
     @precondition(lambda self: self.live)
     @rule()
@@ -217,16 +236,16 @@ class CacheMachine(RuleBasedStateMachine):
     def on(self, tier: str) -> list[int]:
         return [number for number in self.live if self.cache.tier(number) == tier]
 
-    def begin(self, tokens: list[int], salt: str) -> None:
+    def begin(self, tokens: list[int], salt: str, priority: int) -> None:
         self.numbers += 1
         expected = self.cache.match(tokens, salt=salt)
-        found = self.cache.open(self.numbers, tokens, salt=salt, owner=self.numbers)
+        found = self.cache.open(self.numbers, tokens, salt=salt, owner=self.numbers, priority=priority)
         assert found == expected == self.cache.computed(self.numbers)
         assert 0 <= found < len(tokens)
         self.live[self.numbers] = sequence(self.numbers, tokens)
         self.salts[self.numbers] = salt
 
-    def run(self, wanted: list[tuple[int, int]], more: int) -> None:
+    def run(self, wanted: list[tuple[int, int]], more: int, together: bool) -> None:
         """One step with several sequences at once, each as far as there is room."""
         self.cache.step += 1
         plan = StepPlan()
@@ -240,8 +259,11 @@ class CacheMachine(RuleBasedStateMachine):
         for work in plan.work:
             self.assert_writable(work)
         self.memory.execute(plan, self.cache)
+        nexts = [work for work in plan.work if work.count == 1] if together else []
         for work in plan.work:
-            self.cache.commit(work.sequence.number, work.sequence.tokens, work.start + work.count)
+            if work not in nexts:
+                self.cache.commit(work.sequence.number, work.sequence.tokens, work.start + work.count)
+        self.cache.commit_next([w.sequence.number for w in nexts], [w.sequence.tokens[w.start] for w in nexts])
 
     def swap(self, number: int) -> None:
         computed, before = self.cache.computed(number), state_of(self.cache)

@@ -37,7 +37,7 @@ def test_moves_in_batches_are_as_if_at_once(seed):
     untouched = np.ones(count * unit, bool)
     for _, target, _ in moves:
         untouched[target * unit : (target + 1) * unit] = False
-    for source, target in in_batches(moves, unit, scratch):
+    for source, target in in_batches(np.array(moves, np.int64).reshape(-1, 3), unit, scratch):
         assert len(source) == len(target) <= max(scratch, 2 * unit)
         assert len(np.unique(target)) == len(target)
         memory[target] = memory[source]
@@ -61,19 +61,21 @@ class Bench:
         self.cache.commit(seq, tokens, len(tokens))
         return found
 
-    def repage(self, size: int):
+    def reshape(self, size: int | None = None, *, blocks: int | None = None, host: int | None = None, turns=()):
         self.memory.run_journal(self.cache)
-        done = self.cache.repage(size)
-        self.memory.move(done)
+        done = self.cache.plan_reshape(block_size=size, num_blocks=blocks, num_host_blocks=host, turns=turns)
+        self.memory.reshape(done)
+        for seq in done.victims:
+            self.cache.close(seq)
+        self.cache.reshape(done)
         self.verify()
         return done
 
+    def repage(self, size: int):
+        return self.reshape(size)
+
     def resize_host(self, blocks: int):
-        self.memory.run_journal(self.cache)
-        done = self.cache.resize_host(blocks)
-        self.memory.resize_host(done, self.cache.block_size)
-        self.verify()
-        return done
+        return self.reshape(host=blocks)
 
     def verify(self) -> None:
         self.cache.check()
@@ -88,7 +90,7 @@ def test_splitting_moves_nothing_and_keeps_all_that_is_cached():
     bench.hold(2, list(range(1000, 1070)))
     bench.cache.close(2)
     done = bench.repage(8)
-    assert (done.slots_moved, done.blocks_moved, done.cached_dropped, done.num_blocks) == (0, 0, 0, 32)
+    assert (done.slots_copied, done.blocks_moved, done.cached_dropped, done.device.num_blocks) == (0, 0, 0, 32)
     assert bench.cache.match(list(range(1000, 1070))) == 64
     assert bench.cache.match([*range(100), 7]) == 96
 
@@ -98,7 +100,7 @@ def test_merging_neighbours_moves_nothing():
     bench.hold(1, list(range(64)))
     assert bench.cache.table(1).tolist() == list(range(8))
     done = bench.repage(32)
-    assert done.slots_moved == 0 and bench.cache.table(1).tolist() == [0, 1]
+    assert done.slots_copied == 0 and bench.cache.table(1).tolist() == [0, 1]
 
 
 def test_there_and_back_again_keeps_sharing():
@@ -130,10 +132,10 @@ def test_merging_scattered_blocks_moves_them_and_the_dry_run_tells_how_many():
         sequence = Sequence(seq, Request(seq, "", [seq] * 32, SamplingParams(), 0), 0, [seq] * 32)
         bench.memory.execute(StepPlan([Work(sequence, 0, 32, True)]), bench.cache)
         bench.cache.commit(seq, [seq] * 32, 32)
-    told = bench.cache.repage(32, dry_run=True)
+    told = bench.cache.plan_reshape(block_size=32)
     assert bench.cache.block_size == 8
     done = bench.repage(32)
-    assert done.slots_moved == told.slots_moved > 0 and done.blocks_moved == told.blocks_moved > 0
+    assert done.slots_copied == told.slots_copied > 0 and done.blocks_moved == told.blocks_moved > 0
     assert sorted(int(bench.cache.table(seq)[0]) for seq in range(1, 4)) == [0, 1, 2]
 
 
@@ -145,7 +147,7 @@ def test_a_merge_keeps_the_last_used_of_what_is_cached():
     for seq in (1, 2, 3):
         bench.cache.close(seq)
     done = bench.repage(32)
-    assert done.cached_dropped == 7 and done.num_blocks == 2  # none of them fills a block of 32
+    assert done.cached_dropped == 7 and done.device.num_blocks == 2  # none of them fills a block of 32
     bench = Bench(8, 8)
     bench.hold(1, [1] * 16)
     bench.hold(2, [2] * 16)
@@ -161,9 +163,9 @@ def test_a_merge_keeps_the_last_used_of_what_is_cached():
 
 def test_slots_that_do_not_fill_a_block_come_back_with_the_old_size():
     bench = Bench(10, 8)
-    assert bench.repage(32).num_blocks == 2
+    assert bench.repage(32).device.num_blocks == 2
     bench.hold(1, list(range(60)))
-    assert bench.repage(8).num_blocks == 10
+    assert bench.repage(8).device.num_blocks == 10
 
 
 def test_what_was_swapped_out_is_repaged_too():
@@ -175,7 +177,7 @@ def test_what_was_swapped_out_is_repaged_too():
     bench.cache.swap_out(2)
     assert bench.cache.host.used_count == 5
     done = bench.repage(32)
-    assert done.num_host_blocks == 2 and bench.cache.host.used_count == 2 == bench.cache.host.saved_count
+    assert done.host.num_blocks == 2 and bench.cache.host.used_count == 2 == bench.cache.host.saved_count
     bench.cache.swap_in(2)
     bench.verify()
 
@@ -189,12 +191,12 @@ def test_the_host_tier_shrinks_as_far_as_what_is_swapped_out_allows():
     bench.memory.run_journal(bench.cache)
     bench.cache.close(1)  # its blocks are cached in the host tier
     with pytest.raises(OutOfBlocks) as full:
-        bench.cache.resize_host(2)
+        bench.cache.plan_reshape(num_host_blocks=2)
     assert (full.value.needed, full.value.available) == (3, 2)
     done = bench.resize_host(4)
     assert done.cached_dropped == 1
-    assert bench.cache.resize_host(3, dry_run=True).cached_dropped == 1
-    assert bench.resize_host(3).new == 3 and bench.cache.host.cached_count == 0
+    assert bench.cache.plan_reshape(num_host_blocks=3).cached_dropped == 1
+    assert bench.resize_host(3).num_host_slots == 3 * 8 and bench.cache.host.cached_count == 0
     assert bench.resize_host(100).cached_dropped == 0
     bench.cache.swap_in(2)
     bench.verify()
@@ -205,6 +207,4 @@ def test_a_journal_must_be_carried_out_first():
     bench.hold(1, list(range(40)))
     bench.cache.swap_out(1)
     with pytest.raises(AssertionError, match="journal"):
-        bench.cache.repage(16)
-    with pytest.raises(AssertionError, match="journal"):
-        bench.cache.resize_host(16)
+        bench.cache.plan_reshape(block_size=16)

@@ -132,7 +132,9 @@ def test_forks_swaps_and_repages_do_not_change_tokens(llama: PreTrainedModel) ->
     cache.swap_in(1)
     for block_size in (16, 64, 8):
         runner.execute(StepPlan(), cache)
-        runner.move(cache.repage(block_size))
+        change = cache.plan_reshape(block_size=block_size)
+        runner.reshape(change)
+        cache.reshape(change)
         finish(runner, cache, StepPlan([Work(s, s.computed, 1, True) for s in (child, parent)]))
     while parent.output_length < 20 or child.output_length < 20:
         finish(runner, cache, StepPlan([Work(s, s.computed, 1, True) for s in (child, parent)]))
@@ -149,7 +151,9 @@ def test_host_pool_changes_its_size_under_a_swapped_sequence(llama: PreTrainedMo
     cache.swap_out(0)
     runner.execute(StepPlan(), cache)
     assert runner.bytes_copied > 0
-    assert runner.resize_host(cache.resize_host(8), 8) > 0
+    change = cache.plan_reshape(num_host_blocks=8)
+    assert runner.reshape(change) > 0
+    cache.reshape(change)
     assert len(runner.storage.host) == 64
     cache.swap_in(0)
     while sequence.output_length < 8:

@@ -99,17 +99,6 @@ def test_moves_run_batch_by_batch_each_as_if_at_once(tier):
     assert torch.equal(after, expected)
 
 
-def test_the_host_pool_grows_and_shrinks_with_its_content():
-    made = storage(4, 8)
-    host = made.host.clone()
-    made.resize_host(12, [])
-    assert len(made.host) == 12 and torch.equal(made.host[:8], host)
-    made.resize_host(2, [(np.array([7, 5]), np.array([0, 1]))])
-    assert torch.equal(made.host, host[[7, 5]])
-    made.resize_host(0, [])
-    assert len(made.host) == 0
-
-
 def test_a_swapped_sequence_comes_back_byte_for_byte():
     """Bookkeeping and tensors together, through a swap, a repage of both tiers and a smaller host tier."""
     cache = KVCache(8, 4, 8)
@@ -128,11 +117,10 @@ def test_a_swapped_sequence_comes_back_byte_for_byte():
     cache.swap_out(1)
     run()
     made.pool.fill_(float("nan"))
-    repage = cache.repage(8)
-    made.move(repage.device_moves)
-    made.move(repage.host_moves, "host")
-    resize = cache.resize_host(2)
-    made.resize_host(resize.new * cache.block_size, resize.moves)
+    for geometry in ({"block_size": 8}, {"num_host_blocks": 2}, {"num_blocks": 3, "num_host_blocks": 5}):
+        change = cache.plan_reshape(**geometry)
+        made.reshape(change)
+        cache.reshape(change)
     cache.prefix_caching = False  # what the device still has of it must not be used instead
     cache.swap_in(1)
     run()

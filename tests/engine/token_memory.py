@@ -69,6 +69,8 @@ class TokenMemory:
         self.bytes_copied = 0
         self.steps = 0
         self.forgotten: list[int] = []
+        self.most_slots = 1 << 40  # that the device pool may have
+        self.denials = 0  # the n-th change of shape from now on is denied its memory
 
     # --- the Runner protocol ---------------------------------------------------------------------------------------
 
@@ -79,17 +81,16 @@ class TokenMemory:
             self._write(work, cache)
         return [self._sample(work, cache) for work in plan.work if work.samples]
 
-    def move(self, repage: Any) -> int:
-        moved = self._move(self.device, repage.device_moves) + self._move(self.host, repage.host_moves)
-        return moved * self.slot_bytes
+    def room(self) -> int:
+        return self.most_slots
 
-    def resize_host(self, resize: Any, block_size: int) -> int:
-        moved = self._move(self.host, resize.moves)
-        kept = min(resize.old, resize.new) * block_size
-        host = np.full(resize.new * block_size, POISON)
-        host[:kept] = self.host[:kept]
-        self.host = host
-        return moved * self.slot_bytes
+    def reshape(self, change: Any) -> int:
+        self.denials -= 1
+        if not self.denials:
+            raise MemoryError("denied")
+        self.device = self._reshape(self.device, change.num_slots, change.device)
+        self.host = self._reshape(self.host, change.num_host_slots, change.host)
+        return change.slots_copied * self.slot_bytes
 
     def forget(self, seq: int) -> None:
         self.forgotten.append(seq)
@@ -147,9 +148,12 @@ class TokenMemory:
         memory[: len(fill) * size][~held.reshape(-1)] = POISON
         memory[len(fill) * size :] = POISON
 
-    def _move(self, memory: np.ndarray, batches: Any) -> int:
-        moved = 0
-        for source, target in batches:
-            memory[target] = memory[source]
-            moved += len(source)
-        return moved
+    def _reshape(self, memory: np.ndarray, slots: int, plan: Any) -> np.ndarray:
+        if slots == len(memory):
+            for source, target in plan.batches() if plan else ():
+                memory[target] = memory[source]
+            return memory
+        resized = np.full(slots, POISON)
+        for source, target in plan.copies():
+            resized[target] = memory[source]
+        return resized
