@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pyqtgraph as pg
-from PySide6.QtCore import QCoreApplication, QEvent, Qt
+from PySide6.QtCore import QCoreApplication, QEvent, QPoint, Qt
 from PySide6.QtGui import QColor, QPainter, QPaintEvent, QResizeEvent
 from PySide6.QtWidgets import QLabel, QVBoxLayout, QWidget
 
@@ -143,6 +143,8 @@ class _AgoAxis(pg.AxisItem):
 
     def tickValues(self, low: float, high: float, size: float) -> list[tuple[float, list[float]]]:
         parts = 3 if self.span % 900 == 0 and self.span < 3600 else 4  # whole minutes
+        if size < (parts + 1) * LABEL_WIDTH:
+            parts = 2 if parts == 4 else 1
         return [(self.span / parts, [-self.span * n / parts for n in range(parts + 1)])]
 
     def tickStrings(self, values: list[float], scale: float, spacing: float) -> list[str]:
@@ -175,39 +177,57 @@ class _ValueAxis(pg.AxisItem):
 
 
 class _Values(QWidget):
-    """Present values beside their colours. Where room is short the names give way, and are told by the tooltip."""
+    """Names and present values beside their colours, on a second line where one is too short."""
+
+    _LINE = 2 * theme.GRID
 
     def __init__(self) -> None:
         super().__init__()
         self._shown: list[tuple[Series, str]] = []
-        self._places: list[int] = []  # widths; they grow only, so that nothing jumps
+        self._widths: list[int] = []  # they grow only, so that nothing jumps
         self.setFont(theme.number_font(self.font()))
-        self.setFixedHeight(2 * theme.GRID)
+        self.setFixedHeight(self._LINE)
 
     def show_values(self, series: Sequence[Series], values: Sequence[str]) -> None:
         self._shown = list(zip(series, values, strict=True))
         measure = self.fontMetrics().horizontalAdvance
         wanted = [measure(f"{one.name} {value}") + 3 * theme.GRID for one, value in self._shown]
-        kept = self._places if len(self._places) == len(wanted) else wanted
-        self._places = [max(pair) for pair in zip(kept, wanted, strict=True)]
-        self.setToolTip("\n".join(f"{one.name} {value}" for one, value in self._shown))
+        kept = self._widths if len(self._widths) == len(wanted) else wanted
+        self._widths = [max(pair) for pair in zip(kept, wanted, strict=True)]
+        self._fit()
         self.update()
+
+    def places(self) -> list[QPoint]:
+        """Where each name begins."""
+        places, left, line = [], 0, 0
+        for width in self._widths:
+            if left and left + width - theme.GRID > self.width():
+                left, line = 0, line + 1
+            places.append(QPoint(left, line * self._LINE))
+            left += width
+        return places
+
+    def _fit(self) -> None:
+        places = self.places()
+        if places:
+            self.setFixedHeight(places[-1].y() + self._LINE)
 
     def paintEvent(self, event: QPaintEvent) -> None:
         painter, palette = QPainter(self), theme.current().palette
-        named = sum(self._places) - theme.GRID <= self.width()
-        left, measure = 0, self.fontMetrics().horizontalAdvance
-        for (series, value), place in zip(self._shown, self._places, strict=True):
-            name = f"{series.name} " if named else ""
-            painter.fillRect(left, self.height() // 2 - 4, 8, 8, QColor(series.colour))
-            x = left + 12
-            for text, colour in ((name, palette.muted), (value, palette.ink)):
+        measure = self.fontMetrics().horizontalAdvance
+        for (series, value), place, width in zip(self._shown, self.places(), self._widths, strict=True):
+            painter.fillRect(place.x(), place.y() + self._LINE // 2 - 4, 8, 8, QColor(series.colour))
+            x = place.x() + 12
+            for text, colour in ((f"{series.name} ", palette.muted), (value, palette.ink)):
                 painter.setPen(QColor(colour))
-                painter.drawText(x, 0, place, self.height(), Qt.AlignmentFlag.AlignVCenter, text)
+                painter.drawText(x, place.y(), width, self._LINE, Qt.AlignmentFlag.AlignVCenter, text)
                 x += measure(text)
-            left += place if named else place - measure(f"{series.name} ") - theme.GRID
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        super().resizeEvent(event)
+        self._fit()
 
     def changeEvent(self, event: QEvent) -> None:
         super().changeEvent(event)
         if event.type() == QEvent.Type.LanguageChange:
-            self._places = []
+            self._widths = []

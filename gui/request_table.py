@@ -15,7 +15,7 @@ from PySide6.QtCore import (
     Qt,
     QTimer,
 )
-from PySide6.QtGui import QAction, QColor, QFontMetrics, QKeySequence, QPainter, QShowEvent
+from PySide6.QtGui import QAction, QColor, QFontMetrics, QIcon, QKeySequence, QPainter, QShowEvent
 from PySide6.QtWidgets import (
     QAbstractItemView,
     QComboBox,
@@ -56,6 +56,7 @@ class StateDelegate(QStyledItemDelegate):
     def initStyleOption(self, option: QStyleOptionViewItem, index: _Index) -> None:
         super().initStyleOption(option, index)
         option.features &= ~QStyleOptionViewItem.ViewItemFeature.HasDecoration
+        option.icon = QIcon()  # else the style makes a highlighted copy of it, at size 0, for a selected row
 
     def paint(self, painter: QPainter, option: QStyleOptionViewItem, index: _Index) -> None:
         shifted = QStyleOptionViewItem(option)

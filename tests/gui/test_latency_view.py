@@ -64,6 +64,26 @@ def test_what_was_not_measured_is_not_drawn(shown: Shown) -> None:
     assert [text for _, text in shown.view.charts["queue"]._values._shown] == ["–"] * 3
 
 
+@pytest.mark.parametrize("width", [300, 430, 1200])
+def test_names_stay_beside_their_values_however_narrow(shown: Shown, width: int) -> None:
+    """Four names, in the longest texts that a step's times have: on two lines where one is too short."""
+    chart = shown.view.charts["split"]
+    chart.setParent(None)
+    chart.resize(width, 200)
+    chart.show()
+    legend = chart._values
+    legend.show_values(chart._series, ["0.40\u00a0s", "6.7\u00a0ms", "0.03\u00a0ms", "0.25\u00a0ms"])
+    shown.link.statsChanged.emit()
+    measure = legend.fontMetrics().horizontalAdvance
+    places = legend.places()
+    for (series, value), place in zip(legend._shown, places, strict=True):
+        assert place.x() + 12 + measure(f"{series.name} {value}") <= legend.width()
+        assert place.y() + legend.fontMetrics().height() <= legend.height() + 2
+    assert len({(place.x(), place.y()) for place in places}) == 4
+    assert len({place.y() for place in places}) == (1 if width == 1200 else 2)
+    chart.close()
+
+
 def test_a_silence_interrupts_the_curve(shown: Shown) -> None:
     shown.seconds(10)
     shown.feeder.time += 40

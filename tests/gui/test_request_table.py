@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import time
+from typing import Any
 
 import pytest
 from pagedeck.gui.request_model import COLUMNS, NUMBER, RequestModel
@@ -98,6 +99,19 @@ def test_selection_goes_both_ways_and_survives_updates(link: ScriptedLink, selec
     table.refresh()
     assert [table.model.number_at(i.row()) for i in table.view.selectionModel().selectedRows()] == [2]
     assert selection.request == 2
+
+
+def test_a_selected_row_is_painted_without_a_complaint(
+    link: ScriptedLink, selection: Selection, qtbot: QtBot, qtlog: Any
+) -> None:
+    link.view.requests |= {n: row(n) for n in range(1, 6)}
+    table = RequestTable(link, selection)
+    qtbot.addWidget(table)
+    with qtbot.waitExposed(table):
+        table.show()
+    table.view.selectRow(2)
+    table.grab()
+    assert [record.message for record in qtlog.records if "QPainter" in record.message] == []
 
 
 def test_verbs_reach_live_requests_only(link: ScriptedLink, selection: Selection, qtbot: QtBot) -> None:
