@@ -170,8 +170,7 @@ def _add_notes(report: Reconfiguration, engine: Engine, change: Reshape) -> None
     notes, size, slot_bytes = report.notes, change.block_size, engine.runner.slot_bytes
     if report.changes.keys() & {"block_size", "num_blocks"}:
         blocks, idle = divmod(change.num_slots, size)
-        pool = change.num_slots * slot_bytes / GIB
-        notes.append(f"The device pool has {blocks:,} blocks of {size} tokens ({pool:,.2f} GiB).")
+        notes.append(f"The device pool has {blocks:,} blocks of {size} tokens.")
         if idle:
             notes.append(f"{idle:,} of its {change.num_slots:,} slots fill no block and stay unused.")
     if "swap_space_gib" in report.changes:

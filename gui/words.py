@@ -87,6 +87,8 @@ _TITLES = {
     "class_limits": QT_TRANSLATE_NOOP("Words", "Class limits"),
     "token_budget": QT_TRANSLATE_NOOP("Words", "Token budget"),
     "prefix_caching": QT_TRANSLATE_NOOP("Words", "Prefix caching"),
+    "contiguous_blocks": QT_TRANSLATE_NOOP("Words", "Blocks kept ahead"),
+    "eviction": QT_TRANSLATE_NOOP("Words", "Eviction"),
     "preemption": QT_TRANSLATE_NOOP("Words", "Preemption"),
     "max_queue": QT_TRANSLATE_NOOP("Words", "Queue length"),
     "threads": QT_TRANSLATE_NOOP("Words", "CPU threads"),
@@ -118,6 +120,13 @@ _MEANINGS = {
         "Words", "The most tokens in one step. Prompts are prefilled in chunks that fill what decoding leaves."
     ),
     "prefix_caching": QT_TRANSLATE_NOOP("Words", "Requests that begin alike share the blocks of that beginning."),
+    "contiguous_blocks": QT_TRANSLATE_NOOP(
+        "Words", "Free neighbouring blocks that a growing sequence keeps ahead for itself until others need them."
+    ),
+    "eviction": QT_TRANSLATE_NOOP(
+        "Words",
+        "Which cached block goes first: the least recently used one, or rather one of the least urgent priority.",
+    ),
     "preemption": QT_TRANSLATE_NOOP(
         "Words",
         "What a request that loses its blocks goes through: swapping to the host, recomputing, or the cheaper one.",
@@ -131,6 +140,8 @@ _VALUES = {
     "dummy": QT_TRANSLATE_NOOP("Words", "random"),
     "swap": QT_TRANSLATE_NOOP("Words", "swap"),
     "recompute": QT_TRANSLATE_NOOP("Words", "recompute"),
+    "lru": QT_TRANSLATE_NOOP("Words", "least recently used"),
+    "priority": QT_TRANSLATE_NOOP("Words", "by priority"),
     "True": QT_TRANSLATE_NOOP("Words", "on"),
     "False": QT_TRANSLATE_NOOP("Words", "off"),
     "None": QT_TRANSLATE_NOOP("Words", "automatic"),

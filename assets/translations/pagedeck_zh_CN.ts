@@ -1505,6 +1505,14 @@
         <translation>前缀缓存</translation>
     </message>
     <message>
+        <source>Blocks kept ahead</source>
+        <translation>预留块数</translation>
+    </message>
+    <message>
+        <source>Eviction</source>
+        <translation>淘汰策略</translation>
+    </message>
+    <message>
         <source>Preemption</source>
         <translation>抢占方式</translation>
     </message>
@@ -1573,6 +1581,14 @@
         <translation>开头相同的请求共享这段前缀的块。</translation>
     </message>
     <message>
+        <source>Free neighbouring blocks that a growing sequence keeps ahead for itself until others need them.</source>
+        <translation>增长中的序列为自己预留的相邻空闲块数，他人需要时归还。</translation>
+    </message>
+    <message>
+        <source>Which cached block goes first: the least recently used one, or rather one of the least urgent priority.</source>
+        <translation>先淘汰哪个缓存块：最久未使用的，或优先级最低的。</translation>
+    </message>
+    <message>
         <source>What a request that loses its blocks goes through: swapping to the host, recomputing, or the cheaper one.</source>
         <translation>请求失去块后的处理方式：换出到主机、重新计算，或取代价较小者。</translation>
     </message>
@@ -1603,6 +1619,14 @@
     <message>
         <source>recompute</source>
         <translation>重新计算</translation>
+    </message>
+    <message>
+        <source>least recently used</source>
+        <translation>最久未使用</translation>
+    </message>
+    <message>
+        <source>by priority</source>
+        <translation>按优先级</translation>
     </message>
     <message>
         <source>on</source>
