@@ -15,6 +15,8 @@ from .prefix import PrefixIndex
 if TYPE_CHECKING:
     from .tables import BlockTable
 
+_RESERVED = int(BlockState.RESERVED)  # a plain number is stored in a third of the time
+
 #: The priority of content that nobody used yet: less urgent than any.
 UNUSED = 2**31 - 1
 
@@ -72,8 +74,8 @@ class BlockPool:
         self._holder = self.holder.data
         self._priority = self.priority.data
         self._tokens = self.tokens.data
-        self._one_holder = BlockState.SWAPPED if host else BlockState.ACTIVE
-        self._many_holders = BlockState.SWAPPED if host else BlockState.SHARED
+        self._one_holder = int(BlockState.SWAPPED if host else BlockState.ACTIVE)
+        self._many_holders = int(BlockState.SWAPPED if host else BlockState.SHARED)
         self._evicting = evicting
         self._free = FreeRuns(np.ones(num_blocks, np.bool_))
         self._cached = CachedBlocks(by_priority=by_priority)
@@ -200,14 +202,15 @@ class BlockPool:
             self._mark_run(start, start + length)
 
     def _hold(self, start: int, stop: int, seq: int, owner: int) -> None:
-        self.state[start:stop] = BlockState.RESERVED
-        self.ref[start:stop] = 1
-        self.owner[start:stop] = owner
-        self.holder[start:stop] = seq
-        self.last_used[start:stop] = self.step
+        for block in range(start, stop):
+            self._state[block] = _RESERVED
+            self._ref[block] = 1
+            self._owner[block] = owner
+            self._holder[block] = seq
+            self._last_used[block] = self.step
+            self._mark(block)
         self.empty_count += stop - start
         self.references += stop - start
-        self._mark_run(start, stop)
 
     def share(self, block: int, seq: int, owner: int) -> None:
         """``seq`` holds ``block`` too; it is cached or held by others."""
@@ -330,6 +333,11 @@ class BlockPool:
         """The token ids (int32) that ``block`` holds. A view."""
         first = block * self.block_size
         return self.tokens[first : first + self._fill[block]]
+
+    def content_bytes(self, block: int) -> bytes:
+        """The token ids (int32) that ``block`` holds, as bytes."""
+        first = block * self.block_size
+        return self._tokens[first : first + self._fill[block]].tobytes()
 
     def restore(self, tables: list[BlockTable], cached: list[int]) -> None:
         """Begin anew with what ``fill``, ``tokens``, ``last_used`` and ``priority`` say already: ``tables`` hold their

@@ -183,7 +183,7 @@ class KVCache:
         table = self.tables[seq]
         if length <= table.writable:
             return 0
-        return self._fresh(table, length) + self._must_copy(table, length)
+        return sum(self._needs(table, length))
 
     def grow(self, seq: int, length: int) -> None:
         """Make room for ``length`` tokens. Slots of positions from what is held up to ``length`` exist then, and no
@@ -196,11 +196,11 @@ class KVCache:
         if length <= table.writable:
             return
         assert table.pool is self.device, f"sequence {seq} is swapped out"
-        fresh, copy = self._fresh(table, length), self._must_copy(table, length)
+        fresh, copy = self._needs(table, length)
         if fresh + copy > self.device.available:
             raise OutOfBlocks("device", fresh + copy, self.device.available)
-        if length > table.held and table.held % self.block_size:
-            tail = table.held // self.block_size
+        tail, offset = divmod(table.held, self.block_size)
+        if offset and length > table.held:
             if copy:
                 self._copy_on_write(table, tail)
             else:
@@ -455,8 +455,8 @@ class KVCache:
         room, size, digest = self.device.available, self.block_size, root
         # A last block that is full counts too: its last token runs again, for its logits only.
         for depth in range(len(tokens) // size if self._prefix_caching and len(tokens) > 1 else 0):
-            piece = np.array(tokens[depth * size : (depth + 1) * size], np.int32)
-            entry = Entry(chain_digest(digest, piece.tobytes()), digest, depth)
+            piece = np.array(tokens[depth * size : (depth + 1) * size], np.int32).tobytes()
+            entry = Entry(chain_digest(digest, piece), digest, depth)
             if not found.host and (block := self._holding(self.device, entry, piece)) is not None:
                 room -= not self.device.ref[block]
                 blocks = found.device
@@ -472,10 +472,11 @@ class KVCache:
             digest = _digest(entry)
         return found
 
-    def _holding(self, pool: BlockPool, entry: Entry, tokens: np.ndarray) -> int | None:
+    @staticmethod
+    def _holding(pool: BlockPool, entry: Entry, content: bytes) -> int | None:
         """The block of ``pool`` that holds ``entry``, compared token by token."""
         block = pool.index.find(entry.key)
-        if block is None or pool.index.entry(block) != entry or not np.array_equal(pool.contents(block), tokens):
+        if block is None or pool.index.entry(block) != entry or pool.content_bytes(block) != content:
             return None
         return block
 
@@ -486,24 +487,26 @@ class KVCache:
     def _register(self, table: BlockTable) -> None:
         """Make full blocks findable; where the table's pool already holds the same content, hold that block
         instead."""
-        pool, size = table.pool, table.pool.block_size
-        while table.digest is not None and (table.hashed + 1) * size <= table.held:
-            block = table.at(table.hashed)
-            tokens = pool.contents(block)
-            entry = Entry(chain_digest(table.digest, tokens.tobytes()), table.digest, table.hashed)
+        pool = table.pool
+        for position in range(table.hashed, table.held // pool.block_size):
+            if table.digest is None:
+                return
+            block = table.at(position)
+            content = pool.content_bytes(block)
+            entry = Entry(chain_digest(table.digest, content), table.digest, position)
             if pool.index.find(entry.key) is None:
                 pool.index.add(block, entry)
             else:
-                same = self._holding(pool, entry, tokens)
+                same = self._holding(pool, entry, content)
                 if same is None:  # two contents with one hash: neither this block nor what follows can be found
                     table.digest = None
                     return
                 if same != block:
                     pool.share(same, table.seq, table.owner)
                     pool.release(block, table.seq)
-                    table.put(table.hashed, same)
+                    table.put(position, same)
             table.digest = _digest(entry)
-            table.hashed += 1
+            table.hashed = position + 1
 
     def _offload(self, block: int) -> None:
         """A cached block is about to leave the device: to the host tier, if there is room."""
@@ -607,13 +610,12 @@ class KVCache:
     def _blocks_for(self, tokens: int) -> int:
         return -(-tokens // self.block_size)
 
-    def _fresh(self, table: BlockTable, length: int) -> int:
-        return max(0, self._blocks_for(length) - table.count)
-
-    def _must_copy(self, table: BlockTable, length: int) -> bool:
-        if length <= table.held or not table.held % self.block_size:
-            return False
-        return bool(self.device.ref[table.at(table.held // self.block_size)] > 1)
+    def _needs(self, table: BlockTable, length: int) -> tuple[int, bool]:
+        """New blocks for ``length`` tokens, and whether a shared tail must be copied."""
+        fresh = max(0, self._blocks_for(length) - table.count)
+        tail, offset = divmod(table.held, self.block_size)
+        shared = offset and length > table.held and self.device.ref[table.at(tail)] > 1
+        return fresh, bool(shared)
 
 
 def _digest(entry: Entry) -> bytes:
