@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from ..ipc.vocabulary import Refused
+from ..ipc.vocabulary import Refused, priority_name
+from .config import EngineConfig, parse_class_limits
 from .request import Request
 
 
@@ -21,7 +22,7 @@ def blocks_needed(request: Request, context_length: int, block_size: int) -> int
     The last token of a sample is never computed, so it needs no slot. Samples share the full blocks of all prompt
     tokens but the last.
     """
-    samples = request.sampling.n
+    samples = request.sampling.width
     each = blocks_for(longest(request, context_length) - 1, block_size)
     shared = (len(request.prompt) - 1) // block_size if samples > 1 else 0
     return shared + samples * (each - shared)
@@ -44,12 +45,31 @@ def check_fits(request: Request, context_length: int, num_blocks: int, block_siz
         )
     needed = blocks_needed(request, context_length, block_size)
     if needed > num_blocks:
-        samples = request.sampling.n
+        samples = request.sampling.width
         output = longest(request, context_length) - length
         raise Refused(
             f"A prompt of {length:,} tokens and {samples} x {output:,} output tokens needs {needed:,} blocks of "
-            f"{block_size} tokens; accepted are up to {num_blocks:,}, the whole pool. Lower max_tokens or n, or "
-            f"shorten the prompt.",
+            f"{block_size} tokens; accepted are up to {num_blocks:,}, the whole pool. Lower max_tokens, n, best_of "
+            f"or beam_width, or shorten the prompt.",
             field="max_tokens",
+            code="too_large",
+        )
+
+
+def check_places(request: Request, priority: int, config: EngineConfig) -> None:
+    """Beams only get on together, so a step must have a place for each of them.
+
+    Raises:
+        Refused: the request, with that priority, has more beams than a step may have sequences.
+    """
+    width = request.sampling.beam_width
+    name = priority_name(priority)
+    limit = parse_class_limits(config.class_limits).get(name, config.max_batch_size)
+    if width > min(limit, config.max_batch_size):
+        setting = "class_limits" if limit < config.max_batch_size else "max_batch_size"
+        raise Refused(
+            f"beam_width is {width} for request {request.id!r} of class {name}; accepted are up to "
+            f"{min(limit, config.max_batch_size)}, the most sequences in a step ({setting}).",
+            field="beam_width",
             code="too_large",
         )

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..ipc.vocabulary import Refused
+from ..ipc.vocabulary import PRIORITIES, Refused
 
 BLOCK_SIZES = (8, 16, 32, 64, 128, 256)
 GIB = 1024**3
@@ -78,6 +78,10 @@ class EngineConfig:
     max_batch_size: int = setting(
         64, "The most sequences in a step", unit="sequences", live=True, minimum=1, maximum=65_536
     )
+    class_limits: str = setting(
+        "", "The most sequences of a class in a step, as in batch=16,normal=48; a class without a number has no limit "
+        "of its own", live=True,
+    )  # fmt: skip
     token_budget: int | None = setting(
         None, "The most tokens in a step; prompts are prefilled in chunks that fill it. None is 2,048 on a GPU and 256 "
         "on the CPU", unit="tokens", live=True, minimum=1, maximum=1_000_000,
@@ -115,6 +119,7 @@ class EngineConfig:
             _check(spec, getattr(self, spec.name))
         if not self.model:
             raise Refused.value("model", self.model, "a name, a hub id, a folder or a GGUF file")
+        parse_class_limits(self.class_limits)
 
     def changed(self, changes: Mapping[str, Any]) -> EngineConfig:
         """A copy with live settings replaced.
@@ -130,6 +135,22 @@ class EngineConfig:
             if not specs[name].metadata["live"]:
                 raise Refused(f"{name} cannot change while the engine runs; restart it with the new value.", field=name)
         return dataclasses.replace(self, **changes)
+
+
+def parse_class_limits(text: str) -> dict[str, int]:
+    """The most sequences of each class that ``text`` names.
+
+    Raises:
+        Refused: not a list of ``class=number``.
+    """
+    limits: dict[str, int] = {}
+    for part in filter(None, (part.strip() for part in text.split(","))):
+        name, _, number = (piece.strip() for piece in part.partition("="))
+        if name not in PRIORITIES or name in limits or not (number.isdecimal() and len(number) <= 5 and int(number)):
+            accepted = "class=number, separated by commas, each of interactive, normal and batch once, from 1 to 99,999"
+            raise Refused.value("class_limits", text, accepted)
+        limits[name] = int(number)
+    return limits
 
 
 def _check(spec: dataclasses.Field[Any], value: Any) -> None:

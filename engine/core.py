@@ -15,7 +15,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ..ipc.vocabulary import FinishReason, Refused, RequestState, SamplingParams, parse_priority
-from .capacity import check_fits
+from .beam import BeamSearch, Hypothesis
+from .capacity import check_fits, check_places, longest
 from .config import EngineConfig
 from .cost import Speeds
 from .facts import tier_facts
@@ -46,7 +47,8 @@ class Runner(Protocol):
 
     def execute(self, plan: StepPlan, cache: KVCache) -> list[int]:
         """Carry out and clear the cache's journal, then compute the plan's work, if any. Returns the next token of
-        each work that samples, in plan order; -1 where its logits were not finite."""
+        each work that samples, in plan order; -1 where its logits were not finite. Work that is ``scored`` gets its
+        ``scores``."""
 
     def room(self) -> int:
         """The most slots that the device pool could have now."""
@@ -106,7 +108,7 @@ class Engine:
     """Takes requests, plans and runs steps, and hands out tokens.
 
     ``eos_ids`` end a sequence; ``context_length`` bounds prompt plus output; ``vocabulary`` bounds token ids;
-    ``text_stream`` makes the detokenizer of one sequence.
+    ``text_stream`` makes the detokenizer of one sequence; ``clock`` gives monotonic seconds.
     """
 
     def __init__(
@@ -119,6 +121,7 @@ class Engine:
         context_length: int,
         vocabulary: int,
         text_stream: Callable[[SamplingParams], TextStream],
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         if config.token_budget is None:
             config = dataclasses.replace(config, token_budget=DEFAULT_BUDGET)
@@ -130,7 +133,8 @@ class Engine:
         self.vocabulary = vocabulary
         self.scheduler = Scheduler(cache, config, self._prefers_swap)
         self.speeds = Speeds()
-        self.metrics = Metrics()
+        self.clock = clock
+        self.metrics = Metrics(clock)
         self.requests: dict[str, Request] = {}
         self.ended: deque[Request] = deque()
         self.step_number = 0
@@ -184,13 +188,25 @@ class Engine:
             priority=parse_priority(priority),
             client=client,
             cache_salt=cache_salt,
-            forked=sampling.n == 1,
+            forked=sampling.width == 1,
+            arrival=self.clock(),
         )
         check_fits(request, self.context_length, self.cache.device.num_blocks, self.cache.block_size)
+        check_places(request, request.priority, self.config)
+        request.longest = longest(request, self.context_length)
+        if sampling.beam_width:
+            request.search = BeamSearch(
+                sampling.beam_width,
+                ends=frozenset() if sampling.ignore_eos else self.eos_ids,
+                max_tokens=request.longest - len(prompt),
+                length_penalty=sampling.length_penalty,
+                early_stopping=sampling.early_stopping,
+            )
         self._last_request += 1
-        for index in range(sampling.n):
+        for index in range(sampling.width):
             self._last_sequence += 1
             request.sequences.append(Sequence(self._last_sequence, request, index, list(prompt) if not index else []))
+        request.beams = request.sequences[:1] if request.search else []
         self.requests[id] = request
         self.scheduler.add(request.sequences[0])
         return request
@@ -213,7 +229,9 @@ class Engine:
         request = self.requests.get(id)
         if request is None:
             raise Refused(f"There is no live request {id!r}.", field="request", code="unknown_request")
-        self.scheduler.set_priority(request, parse_priority(priority))
+        parsed = parse_priority(priority)
+        check_places(request, parsed, self.config)
+        self.scheduler.set_priority(request, parsed)
 
     def reconfigure(self, changes: dict[str, Any], *, dry_run: bool = False) -> Reconfiguration:
         """Change live settings, all of them or none; with ``dry_run`` only tell what would happen.
@@ -311,7 +329,7 @@ class Engine:
         execution.forward_ms += self.runner.forward_ms
         execution.sample_ms += self.runner.sample_ms
         self._commit(works, execution)
-        execution.sampled += zip([work.sequence for work in works if work.samples], tokens, strict=True)
+        execution.sampled += zip([work for work in works if work.samples], tokens, strict=True)
 
     def _commit(self, works: list[Work], execution: _Execution) -> None:
         seqs: list[int] = []
@@ -329,12 +347,15 @@ class Engine:
                 self.cache.commit(sequence.number, sequence.tokens, stop)
         self.cache.commit_next(seqs, tokens)
 
-    def _accept(self, sampled: list[tuple[Sequence, int]]) -> list[Output]:
+    def _accept(self, sampled: list[tuple[Work, int]]) -> list[Output]:
         """Append sampled tokens to their sequences, and end those that end with them."""
-        now = time.monotonic()
+        now = self.clock()
         outputs: list[Output] = []
         gaps: list[float] = []
-        for sequence, token in sampled:
+        searching: dict[int, Request] = {}
+        tokens = 0
+        for work, token in sampled:
+            sequence = work.sequence
             request = sequence.request
             if sequence.finish_reason is not None:  # another sample of its request failed in this step
                 continue
@@ -346,20 +367,31 @@ class Engine:
                     f"the request cannot go on.",
                 )
                 continue
+            sequence.owes = False
             if sequence.last_token:
                 gaps.append(now - sequence.last_token)
             if request.first_token is None:
                 request.first_token = now
                 self.metrics.first_token(request, now)
             sequence.last_token = now
+            tokens += 1
+            if request.search is not None:
+                sequence.offer = work.scores
+                searching[request.number] = request
+                continue
             sequence.tokens.append(token)
+            if work.scores is not None:
+                sequence.logprob += work.scores.chosen
             text, reason = self._read(sequence, token)
             if text:
                 sequence.pieces.append(text)
-            outputs.append(Output(request, sequence.index, [token], text, reason))
+            if not request.sampling.ranked:
+                outputs.append(Output(request, sequence.index, [token], text, reason))
             if reason is not None:
-                self._finish(sequence, reason)
-        self.metrics.output(len(outputs), gaps, now)
+                outputs += self._finish(sequence, reason)
+        for request in searching.values():
+            outputs += self._search_on(request)
+        self.metrics.output(tokens, gaps, now)
         return outputs
 
     def _read(self, sequence: Sequence, token: int) -> tuple[str, FinishReason | None]:
@@ -373,22 +405,78 @@ class Engine:
         text, stopped = stream.push(token)
         if stopped:
             return text, FinishReason.STOP
-        if sequence.output_length >= sampling.max_tokens or len(sequence.tokens) >= self.context_length:
+        if len(sequence.tokens) >= sequence.request.longest:
             return text + stream.flush(), FinishReason.LENGTH
         return text, None
 
+    def _search_on(self, request: Request) -> list[Output]:
+        """One token further with a request's beams, once all of them have something to go on with."""
+        search, beams = request.search, request.beams
+        assert search is not None
+        offers = [beam.offer for beam in beams if beam.offer is not None]
+        if request.error or len(offers) < len(beams):
+            return []
+        prompt = len(request.prompt)
+        branches = search.advance([beam.tokens[prompt:] for beam in beams], offers)
+        if search.done:
+            return self._conclude(request, search.hypotheses)
+        request.beams = self.scheduler.branch(request, [beams[branch.parent] for branch in branches])
+        for beam, branch in zip(request.beams, branches, strict=True):
+            beam.tokens.append(branch.token)
+            beam.offer = None
+        return []
+
+    def _conclude(self, request: Request, hypotheses: list[Hypothesis]) -> list[Output]:
+        """The search is over: its best hypotheses become the request's samples."""
+        if not hypotheses:
+            self._fail(request, "model", "The model left no token to go on with on any beam; the request cannot go on.")
+            return []
+        for sequence in request.sequences:
+            self._close(sequence, RequestState.FINISHED, FinishReason.LENGTH)
+        for sequence, found in zip(request.sequences, hypotheses, strict=False):
+            sequence.tokens = list(request.prompt)
+            for token in found.tokens:
+                sequence.tokens.append(token)
+                text, reason = self._read(sequence, token)
+                sequence.pieces.append(text)
+            sequence.finish_reason = reason
+            sequence.score = found.score
+            self._streams.pop(sequence.number, None)
+        return self._end_ranked(request, request.sequences[: len(hypotheses)])
+
     # --- ends -------------------------------------------------------------------------------------------------------
 
-    def _finish(self, sequence: Sequence, reason: FinishReason) -> None:
+    def _finish(self, sequence: Sequence, reason: FinishReason) -> list[Output]:
+        """A sample has its last token. Returns what can only be told now."""
         self._close(sequence, RequestState.FINISHED, reason)
+        self.scheduler.lengths.add(sequence.output_length, cut_off=reason is not FinishReason.STOP)
         request = sequence.request
-        if all(s.state.ended for s in request.sequences):
+        if not all(s.state.ended for s in request.sequences):
+            return []
+        if not request.sampling.ranked:
             self._end(request)
+            return []
+        for sample in request.sequences:
+            sample.score = sample.logprob / sample.output_length
+        return self._end_ranked(request, sorted(request.sequences, key=lambda s: (-(s.score or 0.0), s.index)))
+
+    def _end_ranked(self, request: Request, ranked: list[Sequence]) -> list[Output]:
+        """Only the best of a request's sequences come back, the best one first."""
+        request.sequences = ranked[: request.sampling.n]
+        for index, sample in enumerate(request.sequences):
+            sample.index = index
+        self._end(request)
+        prompt = len(request.prompt)
+        return [Output(request, s.index, s.tokens[prompt:], s.text, s.finish_reason) for s in request.sequences]
 
     def _stop(self, request: Request, state: RequestState, reason: FinishReason) -> None:
         for sequence in request.sequences:
             if not sequence.state.ended:
                 self._close(sequence, state, reason)
+        if request.sampling.ranked:  # nothing was sent, and nothing will be
+            del request.sequences[request.sampling.n :]
+            for sequence in request.sequences:
+                sequence.tokens, sequence.pieces, sequence.finish_reason = list(request.prompt), [], reason
         self._end(request)
 
     def _close(self, sequence: Sequence, state: RequestState, reason: FinishReason) -> None:
@@ -409,7 +497,7 @@ class Engine:
             self._fail(request, "internal", f"The step that held the request failed: {type(error).__name__}: {error}")
 
     def _end(self, request: Request) -> None:
-        request.ended = time.monotonic()
+        request.ended = self.clock()
         del self.requests[request.id]
         self.metrics.ended(request, request.ended)
         self._unreported.append(request)
@@ -424,6 +512,7 @@ class Engine:
         """The fields of ``telemetry.Stats`` that the engine itself knows."""
         counters = self.metrics.counters
         prompt, output, requests = self.metrics.rates()
+        computed, redone = self.metrics.work()
         return {
             "device": tier_facts(self.cache.device, self.runner.slot_bytes),
             "host": tier_facts(self.cache.host, self.runner.slot_bytes),
@@ -437,6 +526,10 @@ class Engine:
             "prefix_queried_tokens": counters.prefix_queried_tokens,
             "prefix_hit_tokens": counters.prefix_hit_tokens,
             "preemptions": counters.preemptions,
+            "computed_tokens": counters.computed_tokens,
+            "redone_tokens": counters.redone_tokens,
+            "computed_last_minute": computed,
+            "redone_last_minute": redone,
             "steps": counters.steps,
             "finished": counters.finished,
             "failed": counters.failed,
@@ -444,7 +537,7 @@ class Engine:
         }
 
     def _note_starts(self, plan: StepPlan) -> None:
-        now = time.monotonic()
+        now = self.clock()
         for sequence in plan.started:
             sequence.request.started = now
             self.metrics.started(sequence.request, now)
@@ -452,6 +545,7 @@ class Engine:
     def _note_step(self, report: StepReport, execution: _Execution) -> None:
         self.metrics.step(
             report.prefill_tokens,
+            report.decode_tokens,
             execution.redone,
             preempted=len(report.preempted),
             swapped=len(report.swapped_out),
@@ -473,7 +567,7 @@ class Engine:
 class _Execution:
     """What came of the parts that a step was computed in."""
 
-    sampled: list[tuple[Sequence, int]] = field(default_factory=list)
+    sampled: list[tuple[Work, int]] = field(default_factory=list)
     forward_ms: float = 0.0
     sample_ms: float = 0.0
     redone: int = 0  # tokens

@@ -36,7 +36,7 @@ def request_facts(request: Request, cache: KVCache) -> dict[str, Any]:
         "max_tokens": request.sampling.max_tokens,
         "computed_tokens": sum(s.computed for s in request.sequences),
         "cached_tokens": request.cached_tokens,
-        "samples": request.sampling.n,
+        "samples": request.sampling.width,
         "blocks": blocks,
         "shared_blocks": shared,
         "host_blocks": host,

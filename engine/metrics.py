@@ -119,7 +119,8 @@ class Counters:
     output_tokens: int = 0
     prefix_queried_tokens: int = 0
     prefix_hit_tokens: int = 0
-    redone_tokens: int = 0  # of all computed tokens, those that had been computed before
+    computed_tokens: int = 0  # of prompts and outputs
+    redone_tokens: int = 0  # of them, those that had been computed before
     schedule_ms: float = 0.0
     forward_ms: float = 0.0
     sample_ms: float = 0.0
@@ -134,6 +135,7 @@ class Metrics:
         self.counters = Counters()
         self._latencies = {name: Latency() for name in ("ttft", "itl", "queue", "e2e")}
         self._rates = Rates(clock())
+        self._work = _Seconds(WINDOW_S, 2)  # tokens computed, tokens of them redone
 
     def started(self, request: Request, now: float) -> None:
         """The request was scheduled for the first time."""
@@ -153,6 +155,7 @@ class Metrics:
     def step(
         self,
         prefill_tokens: int,
+        decode_tokens: int,
         redone_tokens: int,
         *,
         preempted: int,
@@ -163,6 +166,7 @@ class Metrics:
         counters = self.counters
         counters.steps += 1
         counters.prompt_tokens += prefill_tokens
+        counters.computed_tokens += prefill_tokens + decode_tokens
         counters.redone_tokens += redone_tokens
         counters.preemptions += preempted + swapped
         counters.swaps += swapped
@@ -170,8 +174,12 @@ class Metrics:
         counters.forward_ms += times[1]
         counters.sample_ms += times[2]
         counters.other_ms += times[3]
+        now = self.clock()
+        work = self._work.row(now)
+        work[0] += prefill_tokens + decode_tokens
+        work[1] += redone_tokens
         if prefill_tokens:
-            self._rates.add(prefill_tokens, 0, 0, self.clock())
+            self._rates.add(prefill_tokens, 0, 0, now)
 
     def ended(self, request: Request, now: float) -> None:
         """A request ended, however it did; latencies count those that finished."""
@@ -193,3 +201,9 @@ class Metrics:
     def rates(self) -> tuple[float, float, float]:
         """Prompt tokens computed, output tokens and finished requests a second."""
         return self._rates.per_second(self.clock())
+
+    def work(self) -> tuple[int, int]:
+        """Tokens computed in the last minute, and how many of them had been computed before."""
+        self._work.advance(self.clock())
+        computed, redone = self._work.rows.sum(axis=0).tolist()
+        return computed, redone

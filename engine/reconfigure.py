@@ -11,7 +11,7 @@ import numpy as np
 import psutil
 
 from ..ipc.vocabulary import Refused, RequestState
-from .capacity import blocks_needed
+from .capacity import blocks_needed, check_places
 from .config import GIB, EngineConfig
 
 if TYPE_CHECKING:
@@ -49,6 +49,8 @@ def reconfigure(engine: Engine, changes: dict[str, Any], *, dry_run: bool) -> Re
         dry_run, {name: (getattr(before, name), getattr(after, name)) for name in changes
                   if getattr(before, name) != getattr(after, name)}
     )  # fmt: skip
+    for request in engine.requests.values():
+        check_places(request, request.priority, after)
     begun = time.perf_counter()
     change = _plan(engine, report, after)
     if change is not None:

@@ -4,8 +4,20 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
 
-from ..ipc.vocabulary import FinishReason, RequestState, SamplingParams
+from ..ipc.vocabulary import FinishReason, RequestState, SamplingParams, priority_name
+
+if TYPE_CHECKING:
+    from .beam import BeamSearch
+
+
+class Scores(NamedTuple):
+    """Natural logarithms of probabilities, over the whole vocabulary and before any filter or temperature."""
+
+    chosen: float  # of the token that was chosen
+    tokens: list[int]  # the most probable ones, if they were asked for, the first being the most probable
+    logprobs: list[float]  # of `tokens`
 
 
 @dataclass(slots=True, eq=False)
@@ -13,7 +25,7 @@ class Sequence:
     """One sample of a request: the prompt's tokens and what was generated after them.
 
     ``computed`` counts the tokens whose keys and values are in the cache. ``len(tokens) - computed`` is what still
-    has to run: 1 while decoding, more while prefilling (or recomputing).
+    has to run: 1 while decoding, more while prefilling (or recomputing), 0 for a beam that waits for the others.
     """
 
     number: int  # unique in the engine; names its block table in the cache
@@ -30,6 +42,11 @@ class Sequence:
     resumed_step: int = -1  # the step in which it last came back from preemption
     last_token: float = 0.0  # monotonic; when its newest token was sampled
     pieces: list[str] = field(default_factory=list)  # output text that is certain
+    owes: bool = False  # it came back from preemption and has not got any further yet
+    found: int = 0  # tokens that were in the cache when it last began, which others may hold too
+    logprob: float = 0.0  # the sum of its output's, where samples are ranked by it
+    offer: Scores | None = None  # of a beam: what it may go on with, until all beams of its request have theirs
+    score: float | None = None  # what it was ranked by
 
     @property
     def prompt_length(self) -> int:
@@ -45,6 +62,15 @@ class Sequence:
         return len(self.tokens) - self.computed
 
     @property
+    def idle(self) -> bool:
+        """Whether it is a beam that waits for the others of its request."""
+        return self.computed == len(self.tokens)
+
+    @property
+    def class_name(self) -> str:
+        return priority_name(self.request.priority)
+
+    @property
     def turn(self) -> tuple[int, int, int]:
         """Who goes first: rank, then arrival, then sample. The smallest turn is served first and preempted last."""
         return self.rank, self.request.number, self.index
@@ -52,7 +78,7 @@ class Sequence:
     @property
     def awaits_fork(self) -> bool:
         """Whether it computes the prompt for all samples of its request, which leave it one token before the end."""
-        return self.index == 0 and not self.request.forked
+        return self.index == 0 and not self.request.forked and self.request.search is None
 
     @property
     def text(self) -> str:
@@ -77,9 +103,12 @@ class Request:
     started: float | None = None  # monotonic; first scheduled
     first_token: float | None = None
     ended: float | None = None
+    longest: int = 0  # tokens that one sample can reach, prompt and output
     cached_tokens: int = 0  # prompt tokens found in the cache when it first ran
     preemptions: int = 0
-    forked: bool = True  # False while one sequence computes the prompt of n > 1 samples
+    forked: bool = True  # False while one sequence computes the prompt of several samples or beams
+    search: BeamSearch | None = None
+    beams: list[Sequence] = field(default_factory=list)  # those that run, in the order of the search
     error: str = ""
     error_code: str = ""  # as in protocol.Failed
 
@@ -137,12 +166,18 @@ class Request:
 @dataclass(slots=True, eq=False)
 class Work:
     """One sequence's share of a step: compute ``count`` tokens from position ``start``; if ``samples``, the last
-    one's logits choose the next token."""
+    one's logits choose the next token. ``scores`` is the sampler's answer where the work is :attr:`scored`."""
 
     sequence: Sequence
     start: int
     count: int
     samples: bool
+    scores: Scores | None = None
+
+    @property
+    def scored(self) -> bool:
+        """Whether log-probabilities are wanted with the choice of the next token."""
+        return self.samples and self.sequence.request.sampling.ranked
 
     @property
     def prefill(self) -> bool:

@@ -59,6 +59,7 @@ class ModelRunner:
         if sampling:
             positions = [work.start + work.count for work in sampling]
             tokens = self._sampler.sample(logits, [work.sequence for work in sampling], positions)
+            self._sampler.score(logits, sampling, tokens)
         self.sample_ms = (perf_counter() - computed) * 1e3
         return tokens
 

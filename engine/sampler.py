@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from ..ipc.vocabulary import SamplingParams
-from .request import Sequence
+from .request import Scores, Sequence, Work
 
 #: Largest logits looked at first to find a top-k or top-p threshold; eight times as many when they do not suffice.
 CANDIDATES = 128
@@ -47,6 +47,24 @@ class Sampler:
             chosen = logits if len(drawn) == len(sequences) else logits[rows]
             tokens[rows] = _draw(chosen, best[rows], settings, uniform)
         return torch.where(best.isfinite(), tokens, -1).tolist()
+
+    @staticmethod
+    def score(logits: Tensor, works: list[Work], tokens: list[int]) -> None:
+        """Give each of ``works`` that wants them the log-probabilities of its row of ``logits`` [R, V]: of the token
+        chosen for it, and with beams of the most probable ones. Those of -inf are left out."""
+        asking = [row for row, work in enumerate(works) if work.scored and tokens[row] >= 0]
+        if not asking:
+            return
+        rows = torch.tensor(asking, device=logits.device)
+        precision = torch.promote_types(logits.dtype, torch.float32)
+        logprobs = torch.log_softmax(logits[rows].to(precision), dim=-1)
+        chosen = logprobs.gather(1, torch.tensor([tokens[row] for row in asking], device=logits.device)[:, None])
+        wanted = [search.candidates if (search := works[row].sequence.request.search) else 0 for row in asking]
+        best = logprobs.topk(min(max(wanted), logits.shape[1]), dim=1)
+        ids, values = best.indices.tolist(), best.values.tolist()
+        for place, (row, value) in enumerate(zip(asking, chosen[:, 0].tolist(), strict=True)):
+            finite = [p for p in values[place][: wanted[place]] if p > -math.inf]
+            works[row].scores = Scores(value, ids[place][: len(finite)], finite)
 
     def forget(self, seq: int) -> None:
         """Drop what is kept for a sequence that ended."""

@@ -5,6 +5,9 @@ running ones' next tokens first, then prompts in the order of their turns, wheth
 until the token budget is full. When blocks run out, a sequence may take those of sequences whose turn comes after its
 own; with none left it keeps what it has and sits the step out. So the first turn always advances, and with it, one
 after another, all of them.
+
+Whoever comes back from preemption is given the blocks of all its known tokens at once, and keeps them until it has got
+one token further. So nothing is preempted twice for the same token, and nothing that may not be preempted can be stuck.
 """
 
 from __future__ import annotations
@@ -12,9 +15,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from ..ipc.vocabulary import RequestState
+from ..ipc.vocabulary import RequestState, priority_name
 from .capacity import blocks_for
-from .config import EngineConfig
+from .config import EngineConfig, parse_class_limits
+from .forecast import Forecast, OutputLengths
 from .kv_cache import KVCache, OutOfBlocks
 from .request import Request, Sequence, StepPlan, Work
 from .turns import Turns
@@ -31,10 +35,8 @@ MAX_BUDGET = 1_000_000
 #: Tokens in a step where the configuration leaves the choice.
 DEFAULT_BUDGET = 256
 
-#: Room that admission leaves for each running sequence to grow, in tokens; less where outputs are shorter, and for all
-#: of them together at most this share of the pool.
-LOOKAHEAD = 64
-GROWTH_SHARE = 1 / 8
+#: Steps after which the forecast of what running sequences will take is made anew.
+FORECAST_STEPS = 8
 
 
 class Scheduler:
@@ -52,10 +54,14 @@ class Scheduler:
         self.running = Turns()
         self.waiting = Turns()
         self.swapped = 0  # how many of the waiting
+        self.lengths = OutputLengths()
         self._step = 0
         self._served: dict[int, int] = {}  # priority -> last step in which it had anything running
         self._forks = 0  # places in the batch kept for samples that are still to be forked
-        self._growth: float = LOOKAHEAD  # tokens that a running sequence is expected to grow
+        self._searching = 0  # running beams
+        self._limits = parse_class_limits(config.class_limits)
+        self._forecast = Forecast(self.lengths)
+        self._forecast_step = -FORECAST_STEPS
         self._refused: _Refusal | None = None
         self._draft = _Draft()
 
@@ -78,8 +84,6 @@ class Scheduler:
 
     def remove(self, sequence: Sequence) -> None:
         """Forget a sequence that ended, in whatever state it is, and free its blocks."""
-        if sequence.output_length > 0:
-            self._growth += (min(LOOKAHEAD, sequence.output_length) - self._growth) / 32
         if sequence.state is RequestState.RUNNING:
             self._leave(sequence)
             self.cache.close(sequence.number)
@@ -87,9 +91,30 @@ class Scheduler:
             self.swapped -= 1
             self.cache.close(sequence.number)
 
+    def branch(self, request: Request, parents: list[Sequence]) -> list[Sequence]:
+        """Let a request's beams go on from ``parents``, one or several from each; returns them in that order.
+
+        The first to go on from a parent is the parent itself. The others are forked from it, in the places of beams
+        that nobody goes on from.
+        """
+        first = request.sequences[0]
+        if not request.forked:
+            if first.state is RequestState.RUNNING:
+                self._forks -= self._width(first) - 1
+            request.forked = True
+        spare = [s for s in request.sequences if s not in parents]
+        for sequence in spare:
+            self.remove(sequence)
+            sequence.state = RequestState.WAITING
+            sequence.rank = first.rank
+        beams: list[Sequence] = []
+        for parent in parents:
+            beams.append(parent if parent not in beams else self._fork(parent, spare.pop(0)))
+        return beams
+
     def set_priority(self, request: Request, priority: int) -> None:
         """Give a request another priority. One that ageing has brought forward stays there."""
-        homes = [(s, t) for s in request.sequences for t in (self.running, self.waiting) if t.discard(s)]
+        homes = self._take_out(request.sequences)
         request.priority = priority
         for sequence in request.sequences:
             if sequence.rank != AGED:
@@ -112,6 +137,7 @@ class Scheduler:
         else:
             self._drop_blocks(sequence)
             draft.preempted.append(sequence)
+        sequence.owes = False
         sequence.preempted_step = self._step
         sequence.request.preemptions += 1
         self._queue(sequence)
@@ -130,6 +156,8 @@ class Scheduler:
         """Follow other settings, and perhaps other blocks, from the next step on."""
         for sequence in self.running:
             sequence.room = 0
+            sequence.owes = False  # it may have lost blocks that it had not filled yet
+        self._limits = parse_class_limits(config.class_limits)
         if config.token_budget != self.config.token_budget:
             self.ceiling = MAX_BUDGET
         self.config = config
@@ -141,12 +169,19 @@ class Scheduler:
         """Choose the step's work and make room for it: afterwards every slot that it writes exists."""
         self._step = step
         self._draft.budget = self.budget
-        while len(self.running) > self.config.max_batch_size:
-            self.preempt(self.running.order[-1])
+        self._keep_within_limits()
         self._age()
         self._plan_prefills(self._plan_decodes())
         draft, self._draft = self._draft, _Draft()
         return draft.plan()
+
+    def _keep_within_limits(self) -> None:
+        """The most sequences may be fewer than they were."""
+        while len(self.running) > self.config.max_batch_size:
+            self.preempt(self.running.order[-1])
+        for name, limit in self._limits.items():
+            while self._count(name) > limit:
+                self.preempt(next(s for s in reversed(self.running.order) if s.class_name == name))
 
     def _age(self) -> None:
         served = self._served
@@ -157,9 +192,8 @@ class Scheduler:
             served[priority] = self._step
             sequence = self.waiting.first_of(priority)
             if sequence is not None:
-                self.waiting.discard(sequence)
-                sequence.rank = AGED
-                self.waiting.add(sequence)
+                # Beams only get on together.
+                self._rank(sequence.request.sequences if sequence.request.search else [sequence], AGED)
         if len(served) > len(self.running.classes) + len(self.waiting.classes):
             self._served = {p: s for p, s in served.items() if p in self.running.classes or p in self.waiting.classes}
 
@@ -174,10 +208,11 @@ class Scheduler:
             position += 1
             length = len(sequence.tokens)
             if sequence.computed != length - 1:
-                prefills.append(sequence)
+                if sequence.computed < length:
+                    prefills.append(sequence)
             elif draft.budget:
-                if not sequence.request.forked:
-                    self._fork(sequence)
+                if sequence.awaits_fork:
+                    self._fork_samples(sequence)
                 if length <= sequence.room or self._grow(sequence, length):
                     draft.decodes[sequence.number] = Work(sequence, length - 1, 1, True)
                     draft.budget -= 1
@@ -185,15 +220,16 @@ class Scheduler:
 
     def _plan_prefills(self, prefills: list[Sequence]) -> None:
         """Fill the budget with prompts in turn order; admit waiting sequences as their turns come."""
-        draft, queue = self._draft, self.waiting.order
+        draft = self._draft
         admitting = True
         prefills.reverse()
         while True:
             while prefills and prefills[-1].state is not RequestState.RUNNING:
                 prefills.pop()
             sequence = prefills[-1] if prefills else None
-            if admitting and queue and (sequence is None or queue[0].turn < sequence.turn):
-                admitting = self._admit(queue[0], prefills)
+            candidate = self._next_in_line() if admitting else None
+            if candidate is not None and (sequence is None or candidate.turn < sequence.turn):
+                admitting = self._admit(candidate, prefills)
             elif sequence is None or not draft.budget:
                 return
             else:
@@ -209,21 +245,39 @@ class Scheduler:
         if sequence.number not in draft.decodes and stop < len(sequence.tokens):
             draft.unfinished.append(sequence)
 
-    def _fork(self, sequence: Sequence) -> None:
+    def _fork_samples(self, sequence: Sequence) -> None:
         """The prompt is computed but for its last token: start the other samples from there."""
         request = sequence.request
-        self._forks -= len(request.sequences) - 1
+        self._forks -= self._width(sequence) - 1
         request.forked = True
-        sequence.room = 0  # its last block is shared from here on
         for sample in request.sequences[1:]:
-            sample.tokens = list(request.prompt)
             sample.rank = sequence.rank
-            if len(self.running) < self.config.max_batch_size:
-                self.cache.fork(sequence.number, sample.number, owner=request.number)
-                sample.computed = sequence.computed
-                self._enter(sample)
-            else:
-                self._queue(sample)
+            self._fork(sequence, sample)
+
+    def _fork(self, parent: Sequence, child: Sequence) -> Sequence:
+        """Let ``child`` go on from where ``parent`` is: on the same blocks, if it has any and there is a place in the
+        batch, else later, when it will compute again what the cache does not hold."""
+        child.tokens = list(parent.tokens)
+        child.furthest = parent.furthest
+        child.found = parent.computed
+        child.owes = False
+        swapped = parent.state is RequestState.SWAPPED
+        joins = parent.state is RequestState.RUNNING and self._has_place(child)
+        if swapped or joins:
+            self.cache.fork(parent.number, child.number, owner=child.request.number)
+        child.computed = parent.computed if swapped or joins else 0
+        if swapped:
+            child.state = RequestState.SWAPPED
+            self.swapped += 1
+        if joins:
+            parent.room = 0  # its last block is shared from here on
+            self._enter(child)
+        else:
+            self._queue(child)
+        return child
+
+    def _has_place(self, sequence: Sequence) -> bool:
+        return len(self.running) < self.config.max_batch_size and not self._crowded(sequence.class_name)
 
     # --- admission --------------------------------------------------------------------------------------------------
 
@@ -251,6 +305,7 @@ class Scheduler:
             return False
         for victim in victims:
             self.preempt(victim)
+        self._forecast.include([sequence])
         self._start(sequence)
         return True
 
@@ -267,46 +322,68 @@ class Scheduler:
                 self.swapped -= 1
             sequence.resumed_step = self._step
             self._draft.resumed.append(sequence)
+        resumed = sequence.state is not RequestState.WAITING
         self._enter(sequence)
+        if resumed and sequence.pending:
+            sequence.owes = self._grow(sequence, len(sequence.tokens))
         if sequence.awaits_fork and sequence.pending == 1:
-            self._fork(sequence)
+            self._fork_samples(sequence)
             for sample in sequence.request.sequences:
                 if sample.state is RequestState.RUNNING:
                     self._serve(sample)
         else:
             self._serve(sequence)
 
-    def _victims(self, sequence: Sequence, places: int, blocks: int | None = None) -> list[Sequence] | None:
-        """Running sequences of strictly lower classes that would have to go for ``sequence`` to come in, the lowest
-        and youngest first; ``None`` if even all of them would not do.
+    def _victims(self, sequence: Sequence, places: int, blocks: float | None = None) -> list[Sequence] | None:
+        """Running sequences that would have to go for ``sequence`` to come in, the lowest and youngest first: those of
+        strictly lower classes, and beams of later turns that wait for others. ``None`` if even all of them would not
+        do.
 
-        What is missing: ``places`` in the batch, ``blocks`` besides room to grow for those who stay (``None``: not
-        looked at), and a token of the budget if it is spent.
+        What is missing: ``places`` in the batch, one in its class if that is crowded, ``blocks`` besides room to grow
+        for those who stay (``None``: not looked at), and a token of the budget if it is spent.
         """
-        draft = self._draft
+        draft, name = self._draft, sequence.class_name
         tokens = 0 if draft.budget else 1
+        crowd = int(self._crowded(name))
+        reserve = self._reserve(sequence) if blocks is not None else 0.0
         victims: list[Sequence] = []
-        staying = len(self.running)
         candidates = reversed(self.running.order)
-        while places > 0 or tokens > 0 or (blocks is not None and blocks + self._growth_of(staying) > 0):
+        while True:
+            short = places > 0 or tokens > 0 or (blocks is not None and blocks + reserve * self._share(victims) > 0)
+            if not short and crowd <= 0:
+                return victims
             victim = next(candidates, None)
-            if victim is None or victim.rank <= sequence.request.priority:
+            if victim is None:
                 return None
-            if self._just_resumed(victim):
+            if victim.rank <= sequence.request.priority:
+                if not self._searching or victim.turn < sequence.turn:
+                    return None
+                if not victim.idle:
+                    continue
+            if self._is_protected(victim):
+                continue
+            if not short and (victim.class_name != name):
                 continue
             victims.append(victim)
-            staying -= 1
             places -= self._width(victim)
-            if victim.number in draft.decodes:
-                tokens -= 1
+            crowd -= victim.class_name == name
+            tokens -= victim.number in draft.decodes
             if blocks is not None:
                 held, shared = self.cache.counts(victim.number)
                 blocks -= held - shared + (self._claim(victim) if victim.pending > 1 else 0)
-        return victims
 
-    def _growth_of(self, running: int) -> float:
-        """Blocks that so many running sequences are expected to take soon."""
-        return min(running * self._growth / self.cache.block_size, self.cache.device.num_blocks * GROWTH_SHARE)
+    def _reserve(self, sequence: Sequence) -> float:
+        """Device blocks that running sequences and ``sequence`` will come to take beyond what they know they need."""
+        if self._step - self._forecast_step >= FORECAST_STEPS:
+            self._forecast = Forecast(self.lengths, (s for s in self.running if not s.idle))
+            self._forecast_step = self._step
+        return self._forecast.peak(sequence) / self.cache.block_size
+
+    def _share(self, victims: list[Sequence]) -> float:
+        """How much of a reserve is needed without ``victims``: none if nobody stays who could get on."""
+        running = len(self.running)
+        staying = running - len(victims)
+        return staying / running if staying and not all(s.idle for s in self.running if s not in victims) else 0.0
 
     def _is_refused_still(self, sequence: Sequence) -> bool:
         """Whether nothing has changed since this sequence last found no room, so that looking again is in vain."""
@@ -324,13 +401,14 @@ class Scheduler:
 
     def _open(self, sequence: Sequence) -> int:
         request = sequence.request
-        return self.cache.open(
+        sequence.found = self.cache.open(
             sequence.number,
             sequence.tokens,
             salt=request.cache_salt,
             owner=request.number,
             priority=request.priority,
         )
+        return sequence.found
 
     def _claim(self, sequence: Sequence) -> int:
         """Device blocks that the sequence still takes until all its known tokens are computed."""
@@ -358,12 +436,13 @@ class Scheduler:
         for victim in reversed(self.running.order):
             if victim is sequence:
                 return None
-            if not self._just_resumed(victim):
+            if not self._is_protected(victim):
                 return victim
         return None
 
-    def _just_resumed(self, sequence: Sequence) -> bool:
-        return 0 <= self._step - 1 <= sequence.resumed_step
+    def _is_protected(self, sequence: Sequence) -> bool:
+        """Whether it came back and is not to be preempted yet: not in the next step, nor before it got any further."""
+        return sequence.owes or 0 <= self._step - 1 <= sequence.resumed_step
 
     def _swap_out(self, sequence: Sequence) -> bool:
         if not self.prefers_swap(sequence):
@@ -383,7 +462,46 @@ class Scheduler:
 
     def _width(self, sequence: Sequence) -> int:
         """Places in the batch that the sequence takes, those of the samples to be forked from it included."""
-        return len(sequence.request.sequences) if sequence.awaits_fork else 1
+        request = sequence.request
+        return len(request.sequences) if sequence.index == 0 and not request.forked else 1
+
+    def _count(self, name: str) -> int:
+        """Running sequences of a class."""
+        return sum(count for priority, count in self.running.classes.items() if priority_name(priority) == name)
+
+    def _crowded(self, name: str) -> bool:
+        """Whether a class has as many sequences running as it may."""
+        limit = self._limits.get(name)
+        return limit is not None and self._count(name) >= limit
+
+    def _next_in_line(self) -> Sequence | None:
+        """The first waiting sequence of a class that may have another one running."""
+        order = self.waiting.order
+        full = {name for name in self._limits if self._crowded(name) and not self._has_idle(name)}
+        if not full:
+            return order[0] if order else None
+        place = 0
+        while place < len(order):
+            sequence = order[place]
+            if sequence.class_name not in full:
+                return sequence
+            # All of one rank are of one class, except those that ageing brought forward.
+            place = place + 1 if sequence.rank == AGED else self.waiting.place_after(sequence.rank)
+        return None
+
+    def _has_idle(self, name: str) -> bool:
+        return self._searching > 0 and any(s.idle and s.class_name == name for s in self.running)
+
+    def _rank(self, sequences: list[Sequence], rank: int) -> None:
+        homes = self._take_out(sequences)
+        for sequence in sequences:
+            sequence.rank = rank
+        for sequence, turns in homes:
+            turns.add(sequence)
+
+    def _take_out(self, sequences: list[Sequence]) -> list[tuple[Sequence, Turns]]:
+        """Take sequences out of the lists that they are in, and say which, so that their turns can change."""
+        return [(s, turns) for s in sequences for turns in (self.running, self.waiting) if turns.discard(s)]
 
     def _queue(self, sequence: Sequence) -> None:
         priority = sequence.request.priority
@@ -394,11 +512,13 @@ class Scheduler:
     def _enter(self, sequence: Sequence) -> None:
         sequence.state = RequestState.RUNNING
         self.running.add(sequence)
+        self._searching += sequence.request.search is not None
         self._forks += self._width(sequence) - 1
 
     def _leave(self, sequence: Sequence) -> None:
         sequence.room = 0
         self.running.discard(sequence)
+        self._searching -= sequence.request.search is not None
         self._forks -= self._width(sequence) - 1
 
 

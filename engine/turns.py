@@ -51,3 +51,7 @@ class Turns:
         if at < len(self.order) and self.order[at].rank == rank:
             return self.order[at]
         return None
+
+    def place_after(self, rank: int) -> int:
+        """Where in the order the first sequence of a later rank stands."""
+        return bisect_left(self.order, (rank + 1,), key=_turn)

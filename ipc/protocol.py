@@ -181,7 +181,11 @@ class Accepted(Message):
 
 
 class Tokens(Message):
-    """New tokens of sample ``index``. ``text`` is what became certain; it can lag behind the tokens."""
+    """New tokens of sample ``index``. ``text`` is what became certain; it can lag behind the tokens.
+
+    With ``beam_width``, or ``best_of`` more than ``n``, it is known only at the end which samples come back: then each
+    of them comes whole, in one message, just before :class:`Finished`, and nothing comes of a cancelled request.
+    """
 
     index: int = 0
     token_ids: list[int] = []
@@ -189,12 +193,18 @@ class Tokens(Message):
 
 
 class SampleResult(msgspec.Struct, omit_defaults=True):
+    """``score``: what samples were ranked by, if they were: their mean log-probability (``best_of``), or the sum of
+    their log-probabilities divided by their length to the power of ``length_penalty`` (``beam_width``)."""
+
     index: int
     finish_reason: str
     output_tokens: int
+    score: float | None = None
 
 
 class Finished(Message):
+    """``samples`` stand in the order of their index; ranked ones (see :class:`Tokens`) are the best first."""
+
     samples: list[SampleResult] = []
     prompt_tokens: int = 0
     cached_tokens: int = 0  # prompt tokens found in the cache

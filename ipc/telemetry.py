@@ -163,6 +163,10 @@ class Stats(msgspec.Struct):
     memory_bytes: int
     device_memory_bytes: int
     requests: list[RequestRow]
+    computed_tokens: int = 0  # of prompts and outputs, since start
+    redone_tokens: int = 0  # of them, those computed again after preemption: work wasted
+    computed_last_minute: int = 0
+    redone_last_minute: int = 0
 
 
 class Event(msgspec.Struct, omit_defaults=True):

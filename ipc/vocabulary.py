@@ -103,6 +103,12 @@ class SamplingParams:
 
     ``temperature`` 0 is greedy. ``top_k`` 0, ``top_p`` 1 and ``min_p`` 0 are off. With a ``seed`` the output does
     not depend on what else is in the batch. ``n`` samples share the prompt's blocks.
+
+    ``best_of`` more samples than ``n`` are generated, and the ``n`` with the highest mean log-probability come back,
+    the best one first. ``beam_width`` beams (0 is off) search for the ``n`` most probable outputs instead of drawing
+    any: a beam's score is the sum of its log-probabilities divided by its length to the power of ``length_penalty``,
+    and ``early_stopping`` ends the search as soon as ``beam_width`` outputs are finished, rather than when no running
+    beam can better them.
     """
 
     max_tokens: int = 256
@@ -114,6 +120,20 @@ class SamplingParams:
     stop: tuple[str, ...] = ()
     n: int = 1
     ignore_eos: bool = False
+    best_of: int | None = None
+    beam_width: int = 0
+    length_penalty: float = 1.0
+    early_stopping: bool = False
+
+    @property
+    def width(self) -> int:
+        """Sequences that run side by side."""
+        return self.beam_width or self.best_of or self.n
+
+    @property
+    def ranked(self) -> bool:
+        """Whether samples are compared, so that nothing can be sent before the last of them has ended."""
+        return self.beam_width > 0 or self.width > self.n
 
     def check(self) -> None:
         """Raises :class:`Refused` for the first field that is out of range."""
@@ -142,3 +162,22 @@ class SamplingParams:
         for text in self.stop:
             if not isinstance(text, str) or not 0 < len(text) <= 1000:
                 raise Refused.value("stop", text, "strings of 1 to 1,000 characters")
+        if self.best_of is not None:
+            integer("best_of", self.n, 64, f"an integer from n ({self.n}) to 64, or none")
+        integer("beam_width", 0, 64, "an integer from 0 (off) to 64")
+        number("length_penalty", -10.0, 10.0, "a number from -10 to 10")
+        if not isinstance(self.early_stopping, bool):
+            raise Refused.value("early_stopping", self.early_stopping, "true or false")
+        if self.beam_width:
+            self._check_beams()
+
+    def _check_beams(self) -> None:
+        """Beams draw nothing and are compared by their tokens, so what would not apply to them is not accepted."""
+        if self.n > self.beam_width:
+            raise Refused.value("n", self.n, f"up to beam_width ({self.beam_width})")
+        if self.best_of is not None:
+            raise Refused.value("best_of", self.best_of, "none with beam_width")
+        if self.temperature:
+            raise Refused.value("temperature", self.temperature, "0 with beam_width, since beams are not drawn")
+        if self.stop:
+            raise Refused.value("stop", self.stop, "no stop string with beam_width")

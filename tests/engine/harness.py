@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
+from pagedeck.engine.attention import probe
 from pagedeck.engine.config import EngineConfig
 from pagedeck.engine.core import Engine, StepResult
 from pagedeck.engine.kv_cache import KVCache
 from pagedeck.engine.request import Request, StepPlan
+from pagedeck.engine.runner import ModelRunner
+from pagedeck.engine.storage import KVLayout, KVStorage
 from pagedeck.ipc.vocabulary import SamplingParams
+from pagedeck.kernels import ops_for
 
 from .token_memory import TokenMemory, generate
 
@@ -61,13 +66,15 @@ def make_engine(
     context_length: int = 4096,
     eos_ids: frozenset[int] = frozenset(),
     runner: Any = None,
+    hasty: bool = False,
     **settings: Any,
 ) -> Engine:
+    """A ``hasty`` one admits whatever fits now, without a thought for how it may grow: preemptions are everyday."""
     config = EngineConfig(block_size=block_size, **{"token_budget": 32, "max_batch_size": 16, **settings})
     cache = KVCache(num_blocks, block_size, host_blocks, prefix_caching=config.prefix_caching)
     if runner is None:
         runner = Troubled(num_blocks * block_size, host_blocks * block_size)
-    return Engine(
+    engine = Engine(
         config,
         cache,
         runner,
@@ -76,6 +83,21 @@ def make_engine(
         vocabulary=VOCABULARY,
         text_stream=NumberStream,
     )
+    if hasty:
+        engine.scheduler._reserve = lambda sequence: 0.0
+    return engine
+
+
+def model_engine(model: Any, *, num_blocks: int = 64, block_size: int = 8, host_blocks: int = 0, **more: Any) -> Engine:
+    """An engine over a real (tiny, float64) model, its storage and its runner. Slots begin as NaN, so that whatever
+    reads one that was not written becomes visible."""
+    ops = ops_for("cpu")
+    layout = KVLayout(*probe(model), torch.float64)
+    storage = KVStorage(layout, num_blocks * block_size, host_blocks * block_size, "cpu", ops)
+    storage.pool.fill_(float("nan"))
+    storage.host.fill_(float("nan"))
+    runner = ModelRunner(model, storage, ops)
+    return make_engine(num_blocks=num_blocks, block_size=block_size, host_blocks=host_blocks, runner=runner, **more)
 
 
 def submit(engine: Engine, id: str, prompt: list[int], max_tokens: int, priority: int = 10, **more: Any) -> Request:

@@ -305,7 +305,7 @@ def test_a_setting_that_stays_as_it_was_is_no_change() -> None:
 
 
 def test_larger_blocks_that_do_not_suffice_cost_the_lowest_their_place() -> None:
-    engine = make_engine(num_blocks=32, block_size=8)
+    engine = make_engine(num_blocks=32, block_size=8, hasty=True)
     requests = [submit(engine, f"r{i}", prompt(10, i), 12, priority=(i % 2) * 10) for i in range(8)]
     for _ in range(5):
         step(engine)
@@ -331,7 +331,7 @@ def test_a_change_that_would_lock_a_request_out_is_refused() -> None:
 
 
 def test_a_smaller_host_tier_recomputes_what_it_cannot_hold() -> None:
-    engine = make_engine(num_blocks=10, host_blocks=64, preemption="swap", prefix_caching=False)
+    engine = make_engine(num_blocks=10, host_blocks=64, preemption="swap", prefix_caching=False, hasty=True)
     requests = [submit(engine, f"r{i}", prompt(12, i), 40) for i in range(5)]
     while not engine.scheduler.swapped:
         step(engine)

@@ -89,8 +89,8 @@ def test_counters_tell_ends_apart() -> None:
 
 def test_a_step_is_split_into_its_times() -> None:
     metrics = Metrics(Clock())
-    metrics.step(100, 10, preempted=2, swapped=1, times=(1.0, 20.0, 3.0, 0.5))
-    metrics.step(0, 0, preempted=0, swapped=0, times=(1.0, 10.0, 3.0, 0.5))
+    metrics.step(100, 5, 10, preempted=2, swapped=1, times=(1.0, 20.0, 3.0, 0.5))
+    metrics.step(0, 7, 0, preempted=0, swapped=0, times=(1.0, 10.0, 3.0, 0.5))
     metrics.output(7, [0.1, 0.2], 1000.0)
     counters = metrics.counters
     assert (counters.schedule_ms, counters.forward_ms, counters.sample_ms, counters.other_ms) == (2.0, 30.0, 6.0, 1.0)

@@ -16,11 +16,10 @@ from unittest.mock import patch
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from pagedeck.engine import scheduler
 from pagedeck.engine.config import GIB
 from pagedeck.engine.core import Engine
+from pagedeck.engine.forecast import Forecast
 from pagedeck.engine.request import Request
-from pagedeck.engine.scheduler import GROWTH_SHARE
 from pagedeck.ipc.vocabulary import FinishReason, Refused, RequestState
 
 from .harness import expected, make_engine, output, step, submit
@@ -203,9 +202,10 @@ SETTINGS = st.builds(
     derandomize="PAGEDECK_LONG" not in os.environ,
     suppress_health_check=list(HealthCheck),
 )
-@given(SETTINGS, st.lists(ACTIONS, min_size=10, max_size=40), st.sampled_from([0.0, 0.0, GROWTH_SHARE]))
-def test_tokens_do_not_depend_on_what_else_happens(chosen: dict[str, Any], actions: list[Any], share: float) -> None:
-    with patch.object(scheduler, "GROWTH_SHARE", share):  # without room to grow, preemptions are everyday
+@given(SETTINGS, st.lists(ACTIONS, min_size=10, max_size=40), st.booleans())
+def test_tokens_do_not_depend_on_what_else_happens(chosen: dict[str, Any], actions: list[Any], foresees: bool) -> None:
+    peak = Forecast.peak if foresees else lambda *_: 0.0
+    with patch.object(Forecast, "peak", peak):  # without room to grow, preemptions are everyday
         world = World(make_engine(eos_ids=EOS, **chosen), EOS)
         for name, *arguments in actions:
             getattr(world, name)(*arguments)

@@ -82,7 +82,7 @@ def test_equal_priorities_run_by_arrival() -> None:
 
 
 def test_two_that_hold_blocks_and_both_need_more_both_end() -> None:
-    engine = make_engine(num_blocks=8, block_size=8, prefix_caching=False)
+    engine = make_engine(hasty=True, num_blocks=8, block_size=8, prefix_caching=False)
     a = submit(engine, "a", prompt(16, 1), 40)
     b = submit(engine, "b", prompt(16, 2), 40)
     run(engine)
@@ -92,7 +92,7 @@ def test_two_that_hold_blocks_and_both_need_more_both_end() -> None:
 
 
 def test_the_lowest_class_gives_way_first_then_the_youngest() -> None:
-    engine = make_engine(num_blocks=12, block_size=8, preemption="recompute", prefix_caching=False)
+    engine = make_engine(hasty=True, num_blocks=12, block_size=8, preemption="recompute", prefix_caching=False)
     old_batch = submit(engine, "old batch", prompt(15, 1), 60, priority=20)
     normal = submit(engine, "normal", prompt(15, 2), 60, priority=10)
     young_normal = submit(engine, "young normal", prompt(15, 3), 60, priority=10)
@@ -105,7 +105,7 @@ def test_the_lowest_class_gives_way_first_then_the_youngest() -> None:
 
 
 def test_a_victim_is_no_reason_to_skip_the_next() -> None:
-    engine = make_engine(num_blocks=10, block_size=8, prefix_caching=False, preemption="recompute")
+    engine = make_engine(hasty=True, num_blocks=10, block_size=8, prefix_caching=False, preemption="recompute")
     requests = [submit(engine, f"r{i}", prompt(14, i), 40) for i in range(4)]
     while engine.has_work:
         alive = [r for r in requests if r.state is RequestState.RUNNING and r.sequences[0].pending == 1]
@@ -120,7 +120,7 @@ def test_a_victim_is_no_reason_to_skip_the_next() -> None:
 
 @pytest.mark.parametrize("host_blocks", [0, 64])
 def test_nobody_is_preempted_in_the_step_after_it_came_back(host_blocks: int) -> None:
-    engine = make_engine(num_blocks=10, block_size=8, host_blocks=host_blocks, prefix_caching=False)
+    engine = make_engine(hasty=True, num_blocks=10, block_size=8, host_blocks=host_blocks, prefix_caching=False)
     requests = [submit(engine, f"r{i}", prompt(10, i), 50, priority=i % 3) for i in range(6)]
     came_back: list[int] = []
     while engine.has_work:
@@ -158,7 +158,7 @@ def test_a_preempted_request_keeps_its_turn() -> None:
 
 
 def test_swapping_computes_nothing_twice() -> None:
-    engine = make_engine(num_blocks=10, host_blocks=64, preemption="swap", prefix_caching=False)
+    engine = make_engine(hasty=True, num_blocks=10, host_blocks=64, preemption="swap", prefix_caching=False)
     requests = [submit(engine, f"r{i}", prompt(12, i), 40) for i in range(4)]
     states = set()
     while engine.has_work:
@@ -170,7 +170,7 @@ def test_swapping_computes_nothing_twice() -> None:
 
 
 def test_a_full_host_tier_falls_back_to_recomputing() -> None:
-    engine = make_engine(num_blocks=16, host_blocks=3, preemption="swap", prefix_caching=False)
+    engine = make_engine(hasty=True, num_blocks=16, host_blocks=3, preemption="swap", prefix_caching=False)
     requests = [submit(engine, f"r{i}", prompt(12, i), 60) for i in range(6)]
     results = run(engine)
     assert any(r.report.swapped_out for r in results) and any(r.report.preempted for r in results)
@@ -179,7 +179,7 @@ def test_a_full_host_tier_falls_back_to_recomputing() -> None:
 
 def test_auto_follows_the_measured_speeds() -> None:
     def preempted_by(link: float, prefill: float) -> set[str]:
-        engine = make_engine(num_blocks=10, host_blocks=64, preemption="auto", prefix_caching=False)
+        engine = make_engine(hasty=True, num_blocks=10, host_blocks=64, preemption="auto", prefix_caching=False)
         engine.speeds.link._memory = engine.speeds.prefill._memory = 1e-9  # what follows counts, not this run's noise
         requests = [submit(engine, f"r{i}", prompt(12, i), 40) for i in range(4)]
         ways = set()
@@ -234,7 +234,7 @@ def test_an_equal_class_waits_behind_max_batch_size() -> None:
 
 
 def test_a_higher_class_takes_blocks_of_lower_ones_only_if_that_suffices() -> None:
-    engine = make_engine(num_blocks=8, block_size=8, prefix_caching=False)
+    engine = make_engine(hasty=True, num_blocks=8, block_size=8, prefix_caching=False)
     normal = submit(engine, "normal", prompt(30, 1), 10, priority=10)
     batch = submit(engine, "batch", prompt(15, 2), 10, priority=20)
     for _ in range(3):
@@ -324,7 +324,7 @@ def test_more_samples_than_places_take_turns() -> None:
 
 
 def test_two_groups_of_samples_are_swapped_and_come_back() -> None:
-    engine = make_engine(num_blocks=14, block_size=8, host_blocks=64, preemption="swap")
+    engine = make_engine(hasty=True, num_blocks=14, block_size=8, host_blocks=64, preemption="swap")
     groups = [submit(engine, f"g{i}", prompt(20, i), 20, n=3, priority=20) for i in range(2)]
     for _ in range(8):
         step(engine)
