@@ -71,6 +71,10 @@ def parser() -> argparse.ArgumentParser:
     serve.add_argument(
         "--exit-with-parent", action="store_true", help="stop when standard input closes: when the starter is gone"
     )
+    serve.add_argument(
+        "--preset", metavar="PRESET", help="settings for a way to use it (`pagedeck config preset` lists them); "
+        "options of the command line win",
+    )  # fmt: skip
     add_settings(serve)
 
     chat = commands.add_parser("chat", help="talk to the model here", description="Talk to the model in the terminal.")
@@ -97,6 +101,10 @@ def parser() -> argparse.ArgumentParser:
     put.add_argument("value")
     _engine_option(put)
     put.add_argument("--dry-run", action="store_true", help="say what would happen and change nothing")
+    preset = actions.add_parser("preset", help="list settings for ways to use an engine, with reasons, or take some")
+    preset.add_argument("preset", nargs="?", help="take this one; without it, all are listed")
+    _engine_option(preset)
+    preset.add_argument("--dry-run", action="store_true", help="say what would happen and change nothing")
 
     stop = commands.add_parser("stop", help="stop an engine")
     _engine_option(stop)
@@ -170,11 +178,15 @@ def _chat(options: argparse.Namespace) -> int:
 
 
 def _config(options: argparse.Namespace) -> int:
-    from .commands import settings
+    from .commands import presets, settings
 
     if options.action == "get":
         return settings.show(options.engine, options.setting, as_json=options.json)
-    return settings.change(options.engine, options.setting, options.value, dry_run=options.dry_run)
+    if options.action == "set":
+        return settings.change(options.engine, options.setting, options.value, dry_run=options.dry_run)
+    if options.preset is None:
+        return presets.show()
+    return presets.apply(options.engine, options.preset, dry_run=options.dry_run)
 
 
 def _bench(options: argparse.Namespace) -> int:

@@ -74,9 +74,9 @@ def _describe(connection: Connection, status: EngineStatus | EngineError) -> str
 
 
 def _describe_stats(stats: Stats) -> list[str]:
-    lines = [_row("device pool", _tier(stats.device))]
+    lines = _tier("device pool", stats.device)
     if stats.host.num_blocks:
-        lines.append(_row("host pool", _tier(stats.host)))
+        lines += _tier("host pool", stats.host)
     lines.append(
         _row(
             "requests",
@@ -87,6 +87,8 @@ def _describe_stats(stats: Stats) -> list[str]:
     lines.append(
         _row("speed", f"{stats.output_tokens_per_s:,.1f} output and {stats.prompt_tokens_per_s:,.1f} prompt tokens/s")
     )
+    if stats.computed_tokens:
+        lines.append(_row("work", _work(stats)))
     if stats.prefix_queried_tokens:
         share = stats.prefix_hit_tokens / stats.prefix_queried_tokens
         lines.append(
@@ -107,15 +109,33 @@ def _row(title: str, text: str) -> str:
     return f"  {title:<14}{text}"
 
 
-def _tier(tier: TierStats) -> str:
-    slots = tier.used * tier.block_size
-    share = tier.used / tier.num_blocks if tier.num_blocks else 0.0
-    waste = f" (waste {1 - tier.tokens / slots:.1%})" if slots else ""
-    return (
-        f"{share:.0%} · {tier.used:,} of {tier.num_blocks:,} blocks of {tier.block_size} tokens · "
-        f"{size(tier.used * tier.block_bytes)} of {size(tier.num_blocks * tier.block_bytes)} · {tier.tokens:,} tokens"
-        f"{waste} · {tier.cached:,} cached"
-    )
+def _tier(title: str, tier: TierStats) -> list[str]:
+    """How much of the pool is taken, and how much of that is put to use."""
+    held = tier.used + tier.reserved
+    lines = [
+        _row(
+            title,
+            f"{tier.allocated:.0%} allocated · {held:,} of {tier.num_blocks:,} blocks of {tier.block_size} tokens · "
+            f"{size(held * tier.block_bytes)} of {size(tier.num_blocks * tier.block_bytes)} · {tier.cached:,} cached",
+        )
+    ]
+    if held:
+        lines.append(
+            _row(
+                "",
+                f"{tier.filled:.1%} of that filled · {tier.tokens:,} tokens · sharing saves {tier.saved:,} blocks · "
+                f"runs of {tier.mean_run:,.1f} blocks",
+            )
+        )
+    return lines
+
+
+def _work(stats: Stats) -> str:
+    again = stats.redone_tokens / stats.computed_tokens
+    text = f"{stats.computed_tokens:,} tokens computed, {again:.1%} of them again after a preemption"
+    if stats.computed_last_minute:
+        text += f" ({stats.redone_last_minute / stats.computed_last_minute:.1%} in the last minute)"
+    return text
 
 
 def _percentiles(values: Percentiles) -> str:

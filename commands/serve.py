@@ -8,6 +8,7 @@ import sys
 from typing import Any
 
 from ..engine.config import EngineConfig
+from ..ipc.presets import find_preset
 from .terminal import Progress
 from .values import parse_value, plain
 
@@ -28,7 +29,9 @@ def add_settings(parser: argparse.ArgumentParser) -> None:
 
 def serve(options: argparse.Namespace) -> int:
     names = {spec.name for spec in dataclasses.fields(EngineConfig)}
-    config = EngineConfig(**{name: value for name, value in vars(options).items() if name in names})
+    stated = {name: value for name, value in vars(options).items() if name in names}
+    preset = find_preset(options.preset).values if options.preset is not None else {}
+    config = EngineConfig(**preset | stated)
     from ..engine.service import serve as run
 
     return run(

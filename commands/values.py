@@ -33,4 +33,6 @@ def plain(value: Any) -> str:
         return "none"
     if isinstance(value, bool):
         return "on" if value else "off"
+    if value == "":
+        return '""'
     return f"{value:,}" if isinstance(value, int) else str(value)
