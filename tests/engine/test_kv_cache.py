@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from itertools import pairwise
+from typing import Any
 
 import pytest
 from pagedeck.engine import audit, kv_cache, reshape
@@ -20,14 +22,14 @@ SIZE = 4
 class Run:
     """A cache, its memory, and sequences that run on them."""
 
-    def __init__(self, num_blocks: int, host: int = 0, **options: bool) -> None:
+    def __init__(self, num_blocks: int, host: int = 0, **options: Any) -> None:
         self.cache = KVCache(num_blocks, SIZE, host, **options)
         self.memory = TokenMemory(num_blocks * SIZE, host * SIZE)
         self.live: dict[int, Sequence] = {}
 
-    def open(self, seq: int, tokens: list[int], salt: str = "") -> int:
+    def open(self, seq: int, tokens: list[int], salt: str = "", priority: int = 0) -> int:
         self.live[seq] = Sequence(seq, Request(seq, str(seq), list(tokens), SamplingParams(), 0), 0, list(tokens))
-        return self.cache.open(seq, tokens, salt=salt, owner=seq)
+        return self.cache.open(seq, tokens, salt=salt, owner=seq, priority=priority)
 
     def fork(self, parent: int, child: int, index: int = 0) -> None:
         request = self.live[parent].request
@@ -485,3 +487,206 @@ def test_cost_does_not_depend_on_the_size_of_the_pool():
         return count
 
     assert lines(100) == lines(20_000)
+
+
+# --- cases known to have hurt others --------------------------------------------------------------------------------
+
+
+def test_a_duplicate_block_is_not_freed_while_a_table_still_names_it():
+    """Two compute the same; the second's copies are given back at once, and nobody who comes gets a block in use."""
+    run = Run(7)
+    run.open(1, PROMPT)
+    run.open(2, PROMPT)
+    run.step(1, 2)
+    assert run.cache.available == 7 - 4
+    run.open(3, [7] * 12)
+    run.step(3)
+    assert not set(run.cache.table(3).tolist()) & {*run.cache.table(1).tolist(), *run.cache.table(2).tolist()}
+    run.finish(1)
+    for _ in range(2):
+        run.step(2)
+    run.assert_right()
+
+
+@pytest.mark.parametrize("options", [{}, {"prefix_caching": False}])
+def test_two_groups_of_samples_are_swapped_and_resumed(options: dict[str, bool]):
+    run = Run(24, host=12, **options)
+    for parent, prompt in ((1, PROMPT), (11, [9, *PROMPT])):
+        run.open(parent, prompt)
+        run.step(parent, count=len(prompt) - 1)
+        for index in (1, 2):
+            run.fork(parent, parent + index, index=index)
+        run.step(parent, parent + 1, parent + 2)
+    groups = [1, 2, 3, 11, 12, 13]
+    for seq in groups:
+        run.cache.swap_out(seq)
+    run.cache.check()
+    assert run.cache.device.used_count == 0 and run.cache.host.used_count == 10
+    for seq in (13, 2, 1, 12, 3, 11):
+        run.cache.swap_in(seq)
+    for _ in range(6):
+        run.step(*groups)
+    run.assert_right()
+    assert run.cache.device.saved_count == 2 * (2 + 2)
+
+
+def test_a_shrunken_pool_gives_no_block_beyond_its_end():
+    run = Run(16)
+    run.open(1, PROMPT)
+    run.open(2, [5] * 10)
+    run.step(1, 2)
+    run.finish(1)
+    run.reshape(num_blocks=5)
+    assert run.cache.table(2).max() < 5 and run.cache.device.cached_count == 2
+    run.open(3, [6] * 7)
+    for _ in range(2):
+        run.step(2, 3)
+    run.assert_right()
+
+
+# --- runs -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_growing_sequence_keeps_a_run_ahead_and_grows_into_it():
+    run = Run(40, contiguous_blocks=6)
+    run.open(1, PROMPT)
+    run.open(2, [3] * 5)
+    run.step(1, 2)
+    pool, last = run.cache.device, int(run.cache.table(1)[-1])
+    assert pool.state[last + 1 : last + 7].tolist() == [BlockState.RESERVED] * 6 and pool.ahead_count == 12
+    assert pool.owner[last + 1 : last + 7].tolist() == [1] * 6
+    assert run.cache.available == 40 - pool.used_count, "what is kept ahead is there for whoever needs it"
+    for _ in range(24):
+        run.step(1, 2)
+    assert run.cache.runs(1) == run.cache.runs(2) == 1
+    assert pool.references / pool.runs == pool.used_count / 2
+    run.assert_right()
+
+
+def test_what_is_kept_ahead_goes_before_anything_cached():
+    run = Run(12, contiguous_blocks=8)
+    run.open(1, PROMPT[:8])
+    run.step(1)
+    run.finish(1)
+    run.open(2, [4] * 4)
+    run.step(2)
+    assert run.cache.device.ahead_count == 8 and run.cache.device.free_count == 1
+    run.open(3, [6] * 28)
+    run.step(3)
+    assert run.cache.match(PROMPT[:9]) == 8 and run.cache.device.cached_count == 2
+    assert 2 not in run.cache.device.ahead()
+
+
+@pytest.mark.parametrize("way", ["swap", "close", "reshape"])
+def test_what_is_kept_ahead_is_given_back(way: str):
+    run = Run(20, host=8, contiguous_blocks=5)
+    run.open(1, PROMPT)
+    run.step(1)
+    assert run.cache.device.ahead_count == 5
+    if way == "swap":
+        run.cache.swap_out(1)
+    elif way == "close":
+        run.finish(1)
+    else:
+        run.reshape(block_size=2 * SIZE)
+    assert run.cache.device.ahead_count == 0 == run.cache.device.reserved_count
+    run.cache.check()
+
+
+def test_the_contiguity_figure_counts_runs():
+    run = Run(8)
+    for seq in (1, 2):
+        run.open(seq, [seq] * 16)
+    for length in (4, 8, 12, 16):  # in turn, without room to stay in one piece
+        for seq in (1, 2):
+            run.cache.grow(seq, length)
+    for seq in (1, 2):
+        blocks = run.cache.table(seq).tolist()
+        assert run.cache.runs(seq) == 1 + sum(b != a + 1 for a, b in pairwise(blocks))
+    assert run.cache.device.runs == run.cache.runs(1) + run.cache.runs(2) > 2
+    run.cache.close(1)
+    assert run.cache.device.runs == run.cache.runs(2)
+
+
+# --- eviction by priority -------------------------------------------------------------------------------------------
+
+
+def served(run: Run, seq: int, tokens: list[int], priority: int) -> None:
+    run.open(seq, tokens, priority=priority)
+    run.step(seq)
+    run.finish(seq)
+
+
+@pytest.mark.parametrize(("eviction", "kept"), [("lru", 0), ("priority", 8)])
+def test_a_batch_job_cannot_wash_out_interactive_prefixes(eviction: str, kept: int):
+    run = Run(8, eviction=eviction)
+    served(run, 1, PROMPT, 0)
+    for job in range(10):
+        served(run, 10 + job, [30 + job] * 17, 20)
+    assert run.cache.match(PROMPT) == kept
+
+
+def test_the_most_urgent_use_is_remembered():
+    run = Run(8, eviction="priority")
+    served(run, 1, PROMPT, 20)
+    served(run, 2, [1] * 9, 10)
+    served(run, 3, PROMPT, 0)
+    served(run, 4, PROMPT, 20)
+    run.hog(8 - 2)
+    assert run.cache.match(PROMPT) == 8 and run.cache.match([1] * 9) == 0
+
+
+@pytest.mark.parametrize(("eviction", "first", "then"), [("lru", 2, 1), ("priority", 1, 2)])
+def test_a_beginning_outlives_its_ends_whoever_used_them(eviction: str, first: int, then: int):
+    run = Run(10, eviction=eviction)
+    ends = {end: [*PROMPT[:4], *[end] * 5] for end in (1, 2)}
+    served(run, 2, ends[2], 0)
+    served(run, 1, ends[1], 20)
+    served(run, 3, [*PROMPT[:4], 3], 20)
+    for blocks, found in ((8, {first: 4, then: 8}), (9, {first: 4, then: 4}), (10, {first: 0, then: 0})):
+        run.hog(blocks)
+        run.cache.check()
+        assert {end: run.cache.match(ends[end]) for end in (first, then)} == found
+
+
+# --- savings and utilisation ----------------------------------------------------------------------------------------
+
+
+def test_savings_add_up():
+    run = Run(32)
+    for seq in (1, 2, 3):
+        run.open(seq, [*PROMPT, seq])
+        run.step(seq)
+    run.fork(3, 4, index=1)
+    run.step(1, 2, 3, 4)
+    alone = sum(len(run.cache.table(seq)) for seq in run.live)
+    assert run.cache.device.saved_count == alone - run.cache.device.used_count > 0
+    assert sum(run.cache.saved(seq) for seq in run.live) == run.cache.device.saved_count
+    assert run.cache.saved(1) == 0 and run.cache.saved(2) == 2
+
+
+def test_the_next_token_of_many_at_once_is_as_of_each():
+    runs = [Run(64), Run(64)]
+    for run in runs:
+        for seq in range(1, 9):
+            run.open(seq, PROMPT[: 3 + seq % 6])
+        run.step(*run.live)
+        run.open(9, PROMPT[:4])  # all of it is cached: its last token runs, and is not stored
+        for _ in range(9):
+            run.cache.step += 1
+            for seq in run.live:
+                run.cache.grow(seq, run.cache.computed(seq) + 1)
+            if run is runs[0]:
+                run.cache.commit_next(list(run.live), [s.tokens[run.cache.computed(n)] for n, s in run.live.items()])
+            else:
+                for seq, sequence in run.live.items():
+                    run.cache.commit(seq, sequence.tokens, run.cache.computed(seq) + 1)
+            for sequence in run.live.values():
+                sequence.tokens.append(sequence.number)
+            run.cache.check()
+    one, other = (run.cache for run in runs)
+    for column in ("state", "ref", "fill", "owner", "last_used", "tokens"):
+        assert (getattr(one.device, column) == getattr(other.device, column)).all(), column
+    assert one.device.index.entries() == other.device.index.entries()
+    assert one.device.tokens_held == other.device.tokens_held
+    assert [one.table(seq).tolist() for seq in range(1, 10)] == [other.table(seq).tolist() for seq in range(1, 10)]

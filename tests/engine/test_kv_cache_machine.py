@@ -7,6 +7,7 @@ which carries out the journal to the letter and poisons whatever holds nothing.
 from __future__ import annotations
 
 import os
+from typing import Any
 
 import numpy as np
 import pytest
@@ -46,15 +47,22 @@ STREAMS = [[(i * k) % 5 for i in range(40)] for k in (1, 2)]
 
 which = st.integers(0, 1000)  # of the sequences that are there
 urgency = st.sampled_from((0, 10, 20))
+slots = st.integers(1, 90)  # of a pool: few enough that a handful of sequences fill it
+policies = st.tuples(st.sampled_from(("lru", "priority")), st.integers(0, 4))  # eviction, blocks kept ahead
 
 
 class CacheMachine(RuleBasedStateMachine):
     @initialize(
-        blocks=st.integers(1, 24), size=st.sampled_from(SIZES), host=st.integers(0, 24), prefix=st.integers(0, 4)
+        slots=slots,
+        size=st.sampled_from(SIZES),
+        host=slots,
+        caching=st.sampled_from((True, True, True, False)),
+        policy=policies,
     )
-    def start(self, blocks: int, size: int, host: int, prefix: int) -> None:
+    def start(self, slots: int, size: int, host: int, caching: bool, policy: tuple[str, int]) -> None:
+        blocks, host = max(1, slots // size), host // size
         self.cache = KVCache(
-            blocks, size, host, prefix_caching=prefix > 0, contiguous_blocks=max(0, prefix - 2), eviction="priority"
+            blocks, size, host, prefix_caching=caching, eviction=policy[0], contiguous_blocks=policy[1]
         )
         self.memory = TokenMemory(blocks * size, host * size)
         self.live: dict[int, Sequence] = {}
@@ -135,15 +143,30 @@ class CacheMachine(RuleBasedStateMachine):
     def set_priority(self, at: int, priority: int) -> None:
         self.cache.set_priority(list(self.live)[at % len(self.live)], priority)
 
+    @precondition(lambda self: self.live)
     @rule(
-        size=st.one_of(st.none(), st.sampled_from(SIZES)),
-        blocks=st.one_of(st.none(), st.integers(1, 24)),
-        host=st.one_of(st.none(), st.integers(0, 24)),
-        may_give_up=st.booleans(),
-        denied=st.booleans(),
+        kind=st.integers(0, 5),
+        size=st.sampled_from((None, *SIZES)),
+        slots=st.one_of(st.none(), slots),
+        host=st.one_of(st.none(), slots),
+        may_give_up=st.sampled_from((True, False, False, False)),
+        denied=st.sampled_from((True, False, False)),
+        caching=st.booleans(),
+        policy=policies,
     )
-    def reshape(self, size: int | None, blocks: int | None, host: int | None, may_give_up: bool, denied: bool) -> None:
+    def change(self, kind: int, caching: bool, policy: tuple[str, int], **geometry: Any) -> None:
+        if kind == 0:
+            self.switch_caching(caching)
+        elif kind == 1:
+            self.cache.eviction, self.cache.contiguous_blocks = policy
+        else:
+            self.reshape(**geometry)
+
+    def reshape(self, size: int | None, slots: int | None, host: int | None, may_give_up: bool, denied: bool) -> None:
         """Another block size and other pools, in one change; at times it does not fit, or its memory is denied."""
+        unit = size or self.cache.block_size
+        blocks = None if slots is None else max(1, slots // unit)
+        host = None if host is None else host // unit
         self.memory.run_journal(self.cache)
         before = state_of(self.cache)
         held = {number: self.cache.tables[number].held for number in self.live}
@@ -178,18 +201,11 @@ class CacheMachine(RuleBasedStateMachine):
         assert self.cache.device.num_blocks == (blocks or self.cache.num_slots // self.cache.block_size)
         self.mirror = [self.columns(pool) for pool in (self.cache.device, self.cache.host)]
 
-    @rule(caching=st.sampled_from((True, True, False)), again=st.booleans())
-    def switch_caching(self, caching: bool, again: bool) -> None:
-        self.cache.prefix_caching = caching
-        if not caching:
-            assert not self.cache.device.cached_count and not self.cache.host.cached_count
-            self.cache.check()
-            self.cache.prefix_caching = again
-
-    @rule(order=st.sampled_from(("lru", "priority")), ahead=st.integers(0, 4))
-    def set_policy(self, order: str, ahead: int) -> None:
-        self.cache.eviction = order
-        self.cache.contiguous_blocks = ahead
+    def switch_caching(self, again: bool) -> None:
+        self.cache.prefix_caching = False
+        assert not self.cache.device.cached_count and not self.cache.host.cached_count
+        self.cache.check()
+        self.cache.prefix_caching = again
 
     @precondition(lambda self: self.live)
     @rule()
