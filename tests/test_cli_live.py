@@ -44,7 +44,7 @@ def test_all_settings_say_whether_they_change_live(capsys: pytest.CaptureFixture
     rows = {line.split()[0]: line for line in capsys.readouterr().out.splitlines()}
     assert " live " in rows["block_size"] and " restart " in rows["dtype"]
     assert main(["config", "get", "--json"]) == 0
-    assert {s["name"]: s["live"] for s in json.loads(capsys.readouterr().out)}["num_blocks"] is False
+    assert {s["name"]: s["live"] for s in json.loads(capsys.readouterr().out)}["dtype"] is False
 
 
 def test_a_setting_changes_live_and_a_dry_run_changes_nothing(capsys: pytest.CaptureFixture[str]) -> None:
@@ -62,7 +62,7 @@ def test_a_setting_changes_live_and_a_dry_run_changes_nothing(capsys: pytest.Cap
     ("setting", "value", "says"),
     [
         ("block_size", "33", "33"),
-        ("num_blocks", "12", "restart"),
+        ("dtype", "float16", "restart"),
         ("no_such", "1", "no_such"),
         ("preemption", "on", "swap"),
     ],
