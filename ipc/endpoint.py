@@ -85,32 +85,32 @@ def runtime_folder() -> Path:
         folder = Path(platformdirs.user_runtime_dir("pagedeck", appauthor=False))
     else:
         folder = Path(tempfile.gettempdir()) / f"pagedeck-{os.getuid()}"
-    return _private(folder.absolute())
+    return _private(folder.absolute(), RUNTIME_VARIABLE)
 
 
 def state_folder() -> Path:
     """The folder of log files, made when missing."""
     stated = os.environ.get(STATE_VARIABLE)
     if stated:
-        return _private(Path(stated).absolute())
+        return _private(Path(stated).absolute(), STATE_VARIABLE)
     import platformdirs
 
-    return _private(Path(platformdirs.user_log_dir("pagedeck", appauthor=False)))
+    return _private(Path(platformdirs.user_log_dir("pagedeck", appauthor=False)), STATE_VARIABLE)
 
 
-def _private(folder: Path) -> Path:
+def _private(folder: Path, variable: str) -> Path:
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         facts = folder.stat()
         if hasattr(os, "getuid"):
             if facts.st_uid != os.getuid():
-                raise Refused(
-                    f"The folder {folder} belongs to another user; state one of yours with {RUNTIME_VARIABLE}."
-                )
+                raise Refused(f"The folder {folder} belongs to another user; state one of yours with {variable}.")
             if stat.S_IMODE(facts.st_mode) & 0o077:
                 folder.chmod(0o700)
     except OSError as error:
-        raise Refused(f"The folder {folder} cannot be used: {error.strerror}.") from error
+        raise Refused(
+            f"The folder {folder} cannot be used ({error.strerror}); state another with {variable}."
+        ) from error
     return folder
 
 
@@ -384,7 +384,7 @@ def _bind_tcp(control: zmq.Socket[bytes], telemetry: zmq.Socket[bytes], listen: 
                 raise Refused(
                     f"Port {wanted} of {host} is taken; choose another, or 0 for any.", field="listen"
                 ) from None
-            raise Refused(f"Cannot listen on {address}: {error.strerror or error}.", field="listen") from None
+            raise Refused(f"Cannot listen on {address}: {zmq.strerror(error.errno or 0)}.", field="listen") from None
         reached = socket.getsockopt_string(zmq.LAST_ENDPOINT).rstrip("\0")
         # Every address of the machine is one to listen on, not one to connect to.
         bound.append(reached.replace("//0.0.0.0:", "//127.0.0.1:").replace("//[::]:", "//[::1]:"))

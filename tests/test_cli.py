@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from pagedeck.cli import main
-from pagedeck.commands.doctor import examine
+from pagedeck.commands.doctor import _qt_fault, examine
 from pagedeck.commands.settings import describe
 from pagedeck.commands.terminal import Progress, duration, size, table
 from pagedeck.commands.values import parse_value, plain
@@ -179,3 +179,11 @@ def test_doctor_for_programs(capsys: pytest.CaptureFixture[str], monkeypatch: py
     assert main(["doctor", "--json"]) == 1
     findings = {finding["subject"]: finding for finding in json.loads(capsys.readouterr().out)}
     assert not findings["Qt"]["fine"] and findings["Qt"]["remedy"]
+
+
+def test_doctor_tells_a_missing_display_from_a_missing_library() -> None:
+    hint = "qt.qpa.plugin: From 6.5.0, xcb-cursor0 or libxcb-cursor0 is needed to load the Qt xcb platform plugin.\n"
+    blind = _qt_fault("qt.qpa.xcb: could not connect to display \n" + hint)
+    assert "no display" in blind.text and "apt-get" not in blind.remedy
+    lacking = _qt_fault(hint)
+    assert "libxcb-cursor0 is needed" in lacking.text and "libxcb-cursor0" in lacking.remedy

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import psutil
 import pytest
 import torch
 from pagedeck.engine.assembly import Assembled, assemble, pool_blocks, usable_cores
@@ -90,3 +91,12 @@ def test_memory_that_does_not_do_is_refused_with_numbers() -> None:
 
 def test_usable_cores_are_those_of_this_process() -> None:
     assert 1 <= usable_cores() <= (os.cpu_count() or 1)
+
+
+@pytest.mark.parametrize(
+    "swap", [60_000.0, 0.98 * psutil.virtual_memory().total / GIB], ids=["vast", "beside the pool"]
+)
+def test_swap_space_beyond_the_memory_is_refused_with_the_numbers(swap: float, tiny_model_folder: Path) -> None:
+    with pytest.raises(Refused, match=r"swap_space_gib is [\d.]+; accepted is up to [\d.]+ GiB") as refusal:
+        make(tiny_model_folder, num_blocks=None, memory_utilization=0.9, swap_space_gib=swap)
+    assert refusal.value.field == "swap_space_gib"

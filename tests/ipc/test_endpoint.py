@@ -187,3 +187,15 @@ def test_the_wire_imports_neither_torch_nor_qt() -> None:
         "print([m for m in sys.modules if m.partition('.')[0] in ('torch', 'PySide6', 'numpy', 'transformers')])"
     )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "[]"
+
+
+def test_a_folder_that_cannot_be_used_names_its_own_variable(
+    runtime: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("PAGEDECK_STATE", str(tmp_path / "file" / "state"))
+    with pytest.raises(Refused, match="PAGEDECK_STATE"):
+        endpoint.state_folder()
+    monkeypatch.setenv("PAGEDECK_RUNTIME", str(tmp_path / "file" / "run"))
+    with pytest.raises(Refused, match="PAGEDECK_RUNTIME"):
+        endpoint.runtime_folder()
