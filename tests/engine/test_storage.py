@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import random
+import sys
 
 import numpy as np
 import pytest
 import torch
+from pagedeck.engine import pages
+from pagedeck.engine import storage as storage_module
 from pagedeck.engine.kv_cache import KVCache, Transfer, TransferKind
 from pagedeck.engine.storage import KVLayout, KVStorage
 from pagedeck.kernels.reference import ReferenceOps
@@ -127,6 +130,116 @@ def test_a_swapped_sequence_comes_back_byte_for_byte():
     positions = np.arange(13)
     slots = cache.table(1).astype(np.int64)[positions // 8] * 8 + positions % 8
     assert torch.equal(made.pool[:, :, torch.from_numpy(slots)].movedim(2, 0), content)
+
+
+class Filled:
+    """Sequences in both tiers whose keys and values are known."""
+
+    def __init__(self, seed: int) -> None:
+        self.choose = random.Random(seed)
+        self.cache = KVCache(24, 4, 16, prefix_caching=seed % 2 == 0)
+        self.made = KVStorage(LAYOUT, 96, 64, "cpu", ReferenceOps())
+        self.content: dict[int, torch.Tensor] = {}
+        for seq in range(self.choose.randint(1, 6)):
+            self.hold(seq, self.choose.randint(1, 16))
+        for seq in self.choose.sample(list(self.content), len(self.content) // 2):
+            self.cache.swap_out(seq)
+        self.run()
+
+    def hold(self, seq: int, length: int) -> None:
+        tokens = [100 * seq + i for i in range(length)]
+        self.cache.open(seq, tokens)
+        self.cache.grow(seq, length)
+        self.content[seq] = torch.randn(length, *self.made.host.shape[1:])
+        slots = torch.from_numpy(self.cache.slots(seq, 0, length))
+        self.made.pool[:, :, slots] = self.content[seq].movedim(0, 2)
+        self.cache.commit(seq, tokens, length)
+
+    def run(self) -> None:
+        self.made.execute(self.cache.journal, self.cache.block_size)
+        self.cache.journal.clear()
+
+    def verify(self) -> None:
+        for seq, content in self.content.items():
+            positions, size = np.arange(len(content)), self.cache.block_size
+            slots = torch.from_numpy(
+                self.cache.table(seq).astype(np.int64)[positions // size] * size + positions % size
+            )
+            on_host = self.cache.tier(seq) == "host"
+            held = self.made.host[slots] if on_host else self.made.pool[:, :, slots].movedim(2, 0)
+            assert torch.equal(held, content)
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_pools_of_other_sizes_hold_what_they_held(seed: int):
+    """Any change of the block size and of both pools at once, one after another; what a smaller pool cannot hold is
+    given up before."""
+    filled = Filled(seed)
+    for _ in range(4):
+        size = filled.choose.choice((None, 2, 4, 8))
+        blocks = filled.choose.choice((None, filled.choose.randint(1, 40)))
+        host = filled.choose.choice((None, filled.choose.randint(0, 40)))
+        turns = list(filled.content)
+        change = filled.cache.plan_reshape(block_size=size, num_blocks=blocks, num_host_blocks=host, turns=turns)
+        assert filled.made.reshape(change) == change.slots_copied * LAYOUT.slot_bytes
+        for seq in change.victims:
+            filled.cache.close(seq)
+            del filled.content[seq]
+        filled.cache.reshape(change)
+        filled.verify()
+        assert filled.made.pool.shape[2] == filled.cache.num_slots
+        assert len(filled.made.host) == filled.cache.num_host_slots
+
+
+@pytest.mark.parametrize("denied", ["_new_pool", "_new_host"])
+def test_memory_denied_for_either_pool_changes_neither(denied: str, monkeypatch: pytest.MonkeyPatch):
+    filled = Filled(1)
+    before = filled.made.pool, filled.made.host
+
+    def deny(slots: int) -> torch.Tensor:
+        raise RuntimeError("out of memory")
+
+    monkeypatch.setattr(filled.made, denied, deny)
+    with pytest.raises(RuntimeError):
+        filled.made.reshape(filled.cache.plan_reshape(block_size=8, num_blocks=100, num_host_blocks=100))
+    assert filled.made.pool is before[0] and filled.made.host is before[1]
+    filled.verify()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="pages are given back on Linux")
+def test_a_pool_that_changes_its_size_is_never_there_twice(monkeypatch: pytest.MonkeyPatch):
+    """Layer by layer the old pool's pages are given back as they are copied."""
+    layout = KVLayout(layers=16, kv_heads=4, head_dim=32, dtype=torch.float32)
+    made = KVStorage(layout, 4096, 0, "cpu", ReferenceOps())
+    cache, tokens = KVCache(256, 16), list(range(4096))
+    cache.open(1, tokens)
+    cache.grow(1, 4096)
+    cache.commit(1, tokens, 4096)
+    pools = [made.pool.fill_(1.0)]
+    new_pool, together = made._new_pool, []
+
+    def watch_new(num_slots: int) -> torch.Tensor:
+        pools.append(new_pool(num_slots))
+        return pools[-1]
+
+    def watch_copy(tensor: torch.Tensor) -> None:
+        together.append(sum(pages.resident(pool) for pool in pools))
+        pages.give_back(tensor)
+
+    monkeypatch.setattr(made, "_new_pool", watch_new)
+    monkeypatch.setattr(storage_module, "give_back", watch_copy)
+    made.reshape(cache.plan_reshape(num_blocks=300))
+    layer = pools[0].nbytes // layout.layers
+    assert len(together) == layout.layers and max(together) < pools[0].nbytes + 3 * layer
+    assert bool((made.pool[:, :, :4096] == 1.0).all())
+
+
+def test_pages_given_back_are_not_resident_any_more():
+    tensor = torch.ones(1 << 20)
+    assert pages.resident(tensor) >= tensor.nbytes
+    pages.give_back(tensor)
+    if sys.platform == "linux":
+        assert pages.resident(tensor) < tensor.nbytes / 8
 
 
 def test_pools_take_no_memory_before_they_are_used():
