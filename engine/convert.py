@@ -15,16 +15,17 @@ from ..ipc.vocabulary import Refused
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+Report = Callable[[str, float | None], None]
 
-def convert_gguf(path: Path, folder: Path, report: Callable[[str, float | None], None]) -> None:
+
+def convert_gguf(path: Path, folder: Path, report: Report) -> None:
     """Write the float32 safetensors, config, tokenizer and chat template of ``path`` to ``folder``, all or nothing.
 
     Raises:
         Refused: the file is damaged, or of an architecture that transformers cannot read from GGUF; or the disk does
             not take the result.
     """
-    report(f"Converting {path.name}, once: reading", None)
-    model, tokenizer = _read(path)
+    model, tokenizer = _read(path, report)
     report(f"Converting {path.name}, once: writing", None)
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
@@ -39,14 +40,16 @@ def convert_gguf(path: Path, folder: Path, report: Callable[[str, float | None],
         raise _not_stored(folder.parent, error.strerror or str(error)) from error
 
 
-def _read(path: Path) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+def _read(path: Path, report: Report) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     source: dict[str, Any] = {"gguf_file": path.name, "local_files_only": True, "trust_remote_code": False}
+    report(f"Converting {path.name}, once: weights", None)
     try:
         with _no_bar():
             model = AutoModelForCausalLM.from_pretrained(str(path.parent), dtype=torch.float32, **source)
+            report(f"Converting {path.name}, once: tokenizer", None)
             return model, AutoTokenizer.from_pretrained(str(path.parent), **source)
     except Exception as error:  # whatever a damaged file provokes in three libraries
         reason = (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")

@@ -286,7 +286,7 @@ def test_default_model_is_fetched_and_converted_once(
 def test_progress_is_told(gguf_file: Path, cache: Path) -> None:
     reports = Reports()
     load_model(EngineConfig(model=str(gguf_file), device="cpu"), reports)
-    assert "Converting tiny.Q8_0.gguf, once: reading" in reports.said
+    assert "Converting tiny.Q8_0.gguf, once: weights" in reports.said
     assert reports.said.endswith("Loading tiny.Q8_0")
 
 
