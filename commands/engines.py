@@ -67,13 +67,14 @@ def _describe(connection: Connection, status: EngineStatus | EngineError) -> str
             _row("model", f"{parameters}, {status.dtype} on {status.device}, context {status.context_length:,}")
         )
     if status.stats:
-        lines += _describe_stats(status.stats)
+        lines += describe_stats(status.stats)
     if status.log:
         lines.append(_row("log", status.log))
     return "\n".join(lines)
 
 
-def _describe_stats(stats: Stats) -> list[str]:
+def describe_stats(stats: Stats) -> list[str]:
+    """An engine's figures as lines."""
     lines = _tier("device pool", stats.device)
     if stats.host.num_blocks:
         lines += _tier("host pool", stats.host)

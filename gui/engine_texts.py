@@ -36,6 +36,44 @@ TEMPLATES = (
     QT_TRANSLATE_NOOP("EngineText", "The host pool has %1 blocks of %2 tokens (%3 GiB)."),
     QT_TRANSLATE_NOOP("EngineText", "%1 sequences give up their blocks to make room and are computed again."),
     QT_TRANSLATE_NOOP("EngineText", "Sequences beyond the new batch size go back to the queue at the next step."),
+    # Why a change, or a request, is refused.
+    QT_TRANSLATE_NOOP(
+        "EngineText", "swap_space_gib is %1; accepted is up to %2 GiB, the host memory that is free now."
+    ),
+    QT_TRANSLATE_NOOP(
+        "EngineText",
+        "num_blocks is %1, which takes %2 GiB beside what has to stay until it is copied; accepted are up to %3, which "
+        "fit into the memory that is free now.",
+    ),
+    QT_TRANSLATE_NOOP(
+        "EngineText",
+        "block_size is %1, which makes %2 blocks, and request %3 needs %4 of that size; accepted is a size at which "
+        "every live request fits.",
+    ),
+    QT_TRANSLATE_NOOP(
+        "EngineText",
+        "num_blocks is %1, and request %2 needs %3 blocks of %4 tokens; accepted is a number at which every live "
+        "request fits.",
+    ),
+    QT_TRANSLATE_NOOP("EngineText", "%1 is %2, and the machine did not give that memory: %3"),
+    QT_TRANSLATE_NOOP(
+        "EngineText",
+        "class_limits is %1; accepted is class=number, separated by commas, each class (interactive, normal, batch) "
+        "once, from 1 to 99,999.",
+    ),
+    QT_TRANSLATE_NOOP(
+        "EngineText",
+        "The prompt has %1 tokens; accepted are up to %2, since prompt and output share a context of %3.",
+    ),
+    QT_TRANSLATE_NOOP(
+        "EngineText",
+        "A prompt of %1 tokens and %2 x %3 output tokens needs %4 blocks of %5 tokens; accepted are up to %6, the "
+        "whole pool. Lower max_tokens, n, best_of or beam_width, or shorten the prompt.",
+    ),
+    QT_TRANSLATE_NOOP(
+        "EngineText",
+        "beam_width is %1 for request %2 of class %3; accepted are up to %4, the most sequences in a step (%5).",
+    ),
     # Why it ends, or refuses.
     QT_TRANSLATE_NOOP("EngineText", "A client asked for it."),
     QT_TRANSLATE_NOOP("EngineText", "The engine is about to stop and takes nothing new."),

@@ -6,7 +6,7 @@ from PySide6.QtCore import QEvent, Qt
 from PySide6.QtGui import QFont, QFontMetrics
 from PySide6.QtWidgets import QHBoxLayout, QLabel, QSizePolicy, QWidget
 
-from ..ipc.telemetry import Stats
+from ..ipc.telemetry import Stats, TierStats
 from . import quantities, theme, words
 from .i18n import fill_in
 from .link import EngineLink
@@ -63,7 +63,7 @@ class Glance(QWidget):
     def show_stats(self) -> None:
         known = self._link.view.connection in (ConnectionState.READY, ConnectionState.DRAINING)
         stats = self._link.view.stats if known else None
-        share = stats.device.used / stats.device.num_blocks if stats is not None and stats.device.num_blocks else 0.0
+        share = _held(stats.device) / max(stats.device.num_blocks, 1) if stats is not None else 0.0
         ttft = stats.latency.get("ttft") if stats is not None else None
         nothing = "–"
         self.memory.show_figure(quantities.percent(share) if stats else nothing, before="KV")
@@ -91,14 +91,15 @@ class Glance(QWidget):
 
     def _memory_story(self, stats: Stats) -> str:
         tier = stats.device
-        waste = 1 - tier.tokens / (tier.used * tier.block_size) if tier.used else 0.0
-        text = self.tr("%1 of %2 blocks · %3 · %4 tokens (waste %5)")
+        held = _held(tier)
+        filled = tier.tokens / (held * tier.block_size) if held else 0.0
+        text = self.tr("%1 of %2 blocks · %3 · %4 tokens (%5 filled)")
         figures = (
-            quantities.count(tier.used),
+            quantities.count(held),
             quantities.count(tier.num_blocks),
-            quantities.size(tier.used * tier.block_bytes),
+            quantities.size(held * tier.block_bytes),
             quantities.count(tier.tokens),
-            quantities.percent(max(0.0, waste)),
+            quantities.percent(filled),
         )
         for place, figure in enumerate(figures, 1):
             text = text.replace(f"%{place}", figure)
@@ -109,3 +110,8 @@ class Glance(QWidget):
         if event.type() == QEvent.Type.LanguageChange:
             self.show_stats()
         super().changeEvent(event)
+
+
+def _held(tier: TierStats) -> int:
+    """Blocks that sequences hold or keep for their growth."""
+    return tier.used + tier.reserved

@@ -106,7 +106,7 @@ class RequestSection(QWidget):
         self.title = QLabel()
         self.title.setProperty("role", "title")
         self.state = QLabel()
-        self.facts = Facts(11)
+        self.facts = Facts(13)
         self.cancel_button = QPushButton()
         self.priority = QComboBox()
         for name in PRIORITIES:
@@ -191,6 +191,8 @@ class RequestSection(QWidget):
             blocks += fill_in(self.tr(", %1 of them shared"), quantities.count(row.shared_blocks))
         rate = f"{quantities.number(row.tokens_per_s)}{NBSP}{self.tr('tok/s')}" if row.tokens_per_s else ""
 
+        mean_run = f"{quantities.number(row.mean_run)}{NBSP}{words.unit('blocks')}" if row.mean_run else ""
+
         def seconds(value: float | None) -> str:
             return quantities.duration(value) if value is not None else ""
 
@@ -199,6 +201,8 @@ class RequestSection(QWidget):
             (self.tr("Output tokens"), output),
             (self.tr("Blocks"), blocks),
             (self.tr("On the host"), quantities.count(row.host_blocks) if row.host_blocks else ""),
+            (self.tr("Saved by sharing"), words.counted.blocks(row.saved_blocks) if row.saved_blocks else ""),
+            (self.tr("Mean run"), mean_run),
             (self.tr("Queued"), seconds(row.queue_s)),
             (self.tr("TTFT"), seconds(row.ttft_s)),
             (self.tr("Rate"), rate),

@@ -6,8 +6,10 @@ from PySide6.QtCore import QEvent, Qt
 from PySide6.QtGui import QShowEvent
 from PySide6.QtWidgets import QButtonGroup, QGridLayout, QHBoxLayout, QLabel, QPushButton, QVBoxLayout, QWidget
 
-from . import theme
+from . import quantities, theme
+from .card import QuietLabel
 from .chart import Chart, Series
+from .i18n import fill_in
 from .link import EngineLink
 from .state import LATENCIES, LatencyHistory, StepHistory
 from .step_split import PARTS, split_by_second
@@ -32,6 +34,7 @@ class LatencyView(QWidget):
         self._empty.setAlignment(Qt.AlignmentFlag.AlignCenter)
         self._title = QLabel()
         self._title.setProperty("role", "title")
+        self._redone = QuietLabel()
         self._spans = QButtonGroup(self)
         self._span_buttons = [self._span_button(span) for span in SPANS_S]
         self._lay_out()
@@ -54,7 +57,8 @@ class LatencyView(QWidget):
         head = QHBoxLayout()
         head.setSpacing(theme.GRID // 2)
         head.addWidget(self._title)
-        head.addStretch(1)
+        head.addSpacing(theme.GRID)
+        head.addWidget(self._redone, 1)
         for button in self._span_buttons:
             head.addWidget(button)
         grid = QGridLayout(self._grid)
@@ -91,6 +95,7 @@ class LatencyView(QWidget):
             self._draw_percentiles(name, latency, now)
         self._draw_throughput(latency, now)
         self._draw_split(steps, now)
+        self._write_redone()
 
     @staticmethod
     def _newest(latency: LatencyHistory, steps: StepHistory) -> float:
@@ -108,6 +113,21 @@ class LatencyView(QWidget):
     def _draw_split(self, steps: StepHistory, now: float) -> None:
         seconds, parts = split_by_second(steps, now - self._span)
         self.charts["split"].draw(self._span, seconds - now, parts)
+
+    def _write_redone(self) -> None:
+        """How much of the work was done again because a request had lost its blocks."""
+        stats = self._link.view.stats
+        if stats is None or not stats.computed_tokens:
+            self._redone.setText("")
+            return
+        lately = stats.redone_last_minute / max(stats.computed_last_minute, 1)
+        self._redone.setText(
+            fill_in(
+                self.tr("Redone after preemption: %1 (last minute), %2 (since the start)"),
+                quantities.percent(lately),
+                quantities.percent(stats.redone_tokens / stats.computed_tokens),
+            )
+        )
 
     # --- words and colours ----------------------------------------------------------------------------------------
 

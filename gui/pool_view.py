@@ -8,12 +8,14 @@ from PySide6.QtWidgets import QBoxLayout, QFrame, QHBoxLayout, QLabel, QPushButt
 
 from ..ipc.protocol import BlockDetail, DescribeBlock, EngineMessage
 from ..ipc.vocabulary import BlockState
-from . import quantities, theme
+from . import quantities, theme, words
 from .block_card import BlockCard, BlockFacts
 from .block_image import BlockImage
 from .card import QuietLabel, paint_raised
+from .i18n import fill_in
 from .link import EngineLink
 from .pool_canvas import PoolCanvas
+from .quantities import NBSP
 from .selection import Selection
 from .state import ConnectionState, TierView
 
@@ -98,14 +100,24 @@ class PoolView(QWidget):
             .replace("%2", quantities.count(tier.block_size))
             .replace("%3", size)
         )
-        self._usage.setText(
-            self.tr("%1 in use · %2 blocks · %3 · %4 tokens (waste %5)")
-            .replace("%1", quantities.percent(tier.used / tier.num_blocks))
-            .replace("%2", quantities.count(tier.used))
-            .replace("%3", quantities.size(tier.used * tier.block_bytes))
-            .replace("%4", quantities.count(tier.held))
-            .replace("%5", quantities.percent(tier.waste))
-        )
+        self._usage.setText(" · ".join(self._usage_parts(tier)))
+
+    def _usage_parts(self, tier: TierView) -> list[str]:
+        """How much of the pool is allocated, how much of that is put to use, and what sharing and runs achieve."""
+        parts = [
+            fill_in(self.tr("%1 allocated"), quantities.percent(tier.allocated / tier.num_blocks)),
+            fill_in(self.tr("%1 of it filled"), quantities.percent(tier.filled)),
+            f"{quantities.count(tier.allocated)}{NBSP}{words.unit('blocks')}",
+            quantities.size(tier.allocated * tier.block_bytes),
+            f"{quantities.count(tier.held)}{NBSP}{words.unit('tokens')}",
+        ]
+        stats = self._link.view.stats
+        facts = getattr(stats, self.name) if stats is not None else None
+        if facts is not None and facts.saved:
+            parts.append(words.counted.saved(facts.saved))
+        if facts is not None and facts.mean_run:
+            parts.append(fill_in(self.tr("mean run %1"), quantities.number(facts.mean_run)))
+        return parts
 
     def _invite(self) -> None:
         """Say what will be seen here while there is nothing to see."""

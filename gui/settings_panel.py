@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 from PySide6.QtCore import QEvent, Qt, QTimer, Signal
 from PySide6.QtGui import QFontMetrics
 from PySide6.QtWidgets import (
-    QComboBox,
     QGridLayout,
     QHBoxLayout,
     QLabel,
-    QLineEdit,
     QPushButton,
     QScrollArea,
     QSizePolicy,
@@ -20,168 +17,23 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
+from ..ipc.presets import Preset
 from ..ipc.protocol import EngineMessage, Failed, Reconfigure, Reconfigured, ReconfigureReport, SettingInfo
 from . import engine_texts, quantities, theme, words
 from .i18n import fill_in
 from .link import EngineLink
+from .presets import PresetChooser, differing, matching, said
 from .scroll import Column, plain_scroll
+from .setting_editor import SettingEditor
 
 #: A preview is asked for when no edit came for so long.
 PREVIEW_AFTER_MS = 300
-
-_EDITOR_WIDTH = 18 * theme.GRID
 
 
 def _set_role(label: QWidget, role: str) -> None:
     label.setProperty("role", role)
     label.style().unpolish(label)
     label.style().polish(label)
-
-
-class SettingEditor(QWidget):
-    """One live setting: title, field with unit, what it may be, what it does; what is staged; why it was refused.
-
-    Numbers are typed freely: it is the engine that knows what it accepts, and its refusal appears beside the field.
-    """
-
-    edited = Signal()
-
-    def __init__(self, info: SettingInfo, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
-        self.info = info
-        self._known = info.value  # what the engine last said
-        self._title = QLabel()
-        self._mark = QLabel()
-        self._mark.setProperty("role", "warning")
-        self._field: QComboBox | QLineEdit = self._make_field()
-        self._title.setBuddy(self._field)
-        self._unit = QLabel()
-        self._unit.setProperty("role", "muted")
-        self._range = QLabel()
-        self._range.setProperty("role", "muted")
-        self._meaning = QLabel(wordWrap=True)
-        self._meaning.setProperty("role", "muted")
-        self._refusal = QLabel(wordWrap=True)
-        self._refusal.setProperty("role", "error")
-        self._refusal.hide()
-
-        head = QHBoxLayout()
-        head.setSpacing(theme.GRID)
-        head.addWidget(self._title)
-        head.addWidget(self._mark)
-        head.addStretch(1)
-        line = QHBoxLayout()
-        line.setSpacing(theme.GRID)
-        line.addWidget(self._field)
-        line.addWidget(self._unit)
-        line.addWidget(self._range)
-        line.addStretch(1)
-        layout = QVBoxLayout(self)
-        layout.setContentsMargins(0, theme.GRID, 0, theme.GRID)
-        layout.setSpacing(theme.GRID // 2)
-        layout.addLayout(head)
-        layout.addLayout(line)
-        layout.addWidget(self._refusal)
-        layout.addWidget(self._meaning)
-        self.stage(info.value)
-        self.retranslate()
-
-    @property
-    def field(self) -> QComboBox | QLineEdit:
-        return self._field
-
-    @property
-    def value(self) -> Any:
-        """What the field holds: of the setting's own type where it can be read so, else the text, for the engine to
-        refuse."""
-        if isinstance(self._field, QComboBox):
-            return self._field.currentData()
-        text = self._field.text().strip()
-        if isinstance(self.info.value, str):
-            return text
-        text = text.replace(",", "")
-        try:
-            return float(text) if isinstance(self.info.value, float) else int(text)
-        except ValueError:
-            return text
-
-    @property
-    def known(self) -> Any:
-        """The setting's value as the engine last said it."""
-        return self._known
-
-    @property
-    def staged(self) -> bool:
-        return bool(self.value != self._known)
-
-    def show_info(self, info: SettingInfo) -> None:
-        """Take the engine's state of the setting; a staged edit stays staged."""
-        staged = self.value != self._known
-        self.info, self._known = info, info.value
-        if not staged:
-            self.stage(info.value)
-        self._show_mark()
-
-    def stage(self, value: Any) -> None:
-        """Put a value into the field."""
-        if isinstance(self._field, QComboBox):
-            self._field.setCurrentIndex(max(0, self._field.findData(value)))
-        else:
-            self._field.setText(f"{value:g}" if isinstance(value, float) and math.isfinite(value) else str(value))
-
-    def settle(self, value: Any) -> None:
-        """The engine took this value."""
-        self._known = value
-        self.stage(value)
-        self._show_mark()
-
-    def refuse(self, why: str) -> None:
-        """Say why the value was refused; the empty text takes it back."""
-        self._refusal.setText(why)
-        self._refusal.setVisible(bool(why))
-
-    @property
-    def refusal(self) -> str:
-        return self._refusal.text() if self._refusal.isVisibleTo(self) else ""
-
-    def _make_field(self) -> QComboBox | QLineEdit:
-        if self.info.choices is not None:
-            box = QComboBox()
-            for choice in self.info.choices:
-                box.addItem("", choice)
-            box.currentIndexChanged.connect(self._changed)
-            box.setFixedWidth(_EDITOR_WIDTH)
-            return box
-        line = QLineEdit()
-        line.setFont(theme.number_font(line.font()))
-        line.textChanged.connect(self._changed)
-        line.setFixedWidth(_EDITOR_WIDTH)
-        return line
-
-    def _changed(self) -> None:
-        self.refuse("")
-        self._show_mark()
-        self.edited.emit()
-
-    def _show_mark(self) -> None:
-        self._mark.setVisible(self.staged)
-        self._mark.setText(fill_in(self.tr("● not applied; now %1"), words.value(self._known)))
-
-    def retranslate(self) -> None:
-        self._title.setText(words.title(self.info.name))
-        self._title.setToolTip(self.info.name)
-        self._unit.setText(words.unit(self.info.unit))
-        self._meaning.setText(words.meaning(self.info))
-        self._field.setAccessibleName(words.title(self.info.name))
-        self._field.setAccessibleDescription(words.meaning(self.info))
-        if isinstance(self._field, QComboBox):
-            for place, choice in enumerate(self.info.choices or []):
-                self._field.setItemText(place, words.value(choice))
-            self._range.clear()
-        else:
-            bounds = words.bounds(self.info)
-            self._range.setText(f"({bounds})" if bounds else "")
-        self._show_mark()
 
 
 class Effects(QWidget):
@@ -243,6 +95,8 @@ class SettingsPanel(QWidget):
         self._fixed_hint.setProperty("role", "muted")
         self.empty = QLabel(alignment=Qt.AlignmentFlag.AlignCenter, wordWrap=True)
         self.empty.setProperty("role", "muted")
+        self.preset = PresetChooser()
+        self.preset.chosen.connect(self._choose)
         self._live_box = QVBoxLayout()
         self._live_box.setSpacing(0)
         self._fixed_grid = QGridLayout()
@@ -273,6 +127,7 @@ class SettingsPanel(QWidget):
         column.setContentsMargins(3 * theme.GRID, 2 * theme.GRID, 3 * theme.GRID, 2 * theme.GRID)
         column.setSpacing(theme.GRID)
         column.addWidget(self._heading)
+        column.addWidget(self.preset)
         column.addLayout(self._live_box)
         column.addSpacing(2 * theme.GRID)
         column.addWidget(self._fixed_heading)
@@ -329,6 +184,7 @@ class SettingsPanel(QWidget):
         else:
             self._build_editors(live)
         self._build_fixed([info for info in settings if not info.live])
+        self._show_preset(self.preset.preset)
         self._scroll.setVisible(bool(settings))
         self.empty.setVisible(not settings)
         self._show_buttons()
@@ -403,12 +259,23 @@ class SettingsPanel(QWidget):
         self._show_buttons()
         self._link.request(Reconfigure(changes=changes), self._applied)
 
+    def _choose(self, preset: Preset | None) -> None:
+        """Stage a preset's values, or with None what the engine has."""
+        if preset is None:
+            self.discard()
+        else:
+            for name, value in preset.values.items():
+                if name in self.editors:
+                    self.editors[name].stage(value)
+        self._show_preset(preset)
+
     # --- answers ------------------------------------------------------------------------------------------------
 
     def _edited(self) -> None:
         self._preview = None
         self._problem = ""
         self._asked += 1
+        self._show_preset(self.preset.preset)
         if self.staged:
             self._preview_timer.start()
         else:
@@ -440,6 +307,7 @@ class SettingsPanel(QWidget):
         for name, (_, after) in report.changes.items():
             if name in self.editors:
                 self.editors[name].settle(after)
+        self._show_preset(self.preset.preset)
         self.said.emit(words.report(report, self._link.view.settings))
 
     def _refused(self, failed: Failed) -> None:
@@ -454,6 +322,16 @@ class SettingsPanel(QWidget):
         self.said.emit(f"{words.title(failed.field)}{words.colon()}{why}" if failed.field else why)
 
     # --- showing ------------------------------------------------------------------------------------------------
+
+    def _show_preset(self, preset: Preset | None) -> None:
+        """Name ``preset`` while edits are staged, else the one that the engine's settings are; and its reasons."""
+        values = {name: editor.value for name, editor in self.editors.items()}
+        if not self.staged:
+            preset = matching(values)
+        self.preset.show_preset(preset, len(differing(preset, values)) if preset is not None else 0)
+        for name, editor in self.editors.items():
+            choice = preset.settings.get(name) if preset is not None else None
+            editor.explain(said(choice.reason) if choice is not None and choice.value == values[name] else "")
 
     def _show_buttons(self) -> None:
         staged = self.staged
@@ -506,7 +384,9 @@ class SettingsPanel(QWidget):
         self.undo_button.setText(self.tr("Undo"))
         self.undo_button.setToolTip(self.tr("Give the changed settings their values from before"))
         self.empty.setText(self.tr("The settings appear here when an engine is ready."))
+        self.preset.retranslate()
         for editor in self.editors.values():
             editor.retranslate()
+        self._show_preset(self.preset.preset)
         self._write_fixed()
         self._show_buttons()

@@ -81,10 +81,15 @@ class TierView:
         return int(self.counts[BlockState.SWAPPED :].sum())
 
     @property
-    def waste(self) -> float:
-        """Share of the slots in used blocks that hold no token, 0 to 1. Shared tokens count once."""
-        slots = self.used * self.block_size
-        return 1.0 - self.held / slots if slots else 0.0
+    def allocated(self) -> int:
+        """Blocks that sequences hold or keep for their growth."""
+        return self.used + int(self.counts[BlockState.RESERVED])
+
+    @property
+    def filled(self) -> float:
+        """Share of the slots in allocated blocks that hold a token, 0 to 1. Shared tokens count once."""
+        slots = self.allocated * self.block_size
+        return self.held / slots if slots else 0.0
 
     def replace(self, blocks: TierBlocks) -> None:
         """Forget all and take a full update."""

@@ -168,6 +168,12 @@ class Counted:
     def cached_blocks(self, amount: int) -> str:
         return self.tr("%Ln more block(s) cached for later", "", amount)
 
+    def blocks(self, amount: int) -> str:
+        return self.tr("%Ln block(s)", "", amount)
+
+    def saved(self, amount: int) -> str:
+        return self.tr("%Ln block(s) saved by sharing", "", amount)
+
     def preempted(self, amount: int) -> str:
         return self.tr("%Ln sequence(s) preempted", "", amount)
 
@@ -313,7 +319,9 @@ def report(done: ReconfigureReport, settings: Iterable[SettingInfo]) -> str:
 
 
 def refusal(failed: Failed, settings: Iterable[SettingInfo]) -> str:
-    """Why a setting was refused: a value out of range in the user's language, the rest as the engine said it."""
+    """Why a setting was refused: in the user's language where the reason or the range is known."""
+    if engine_texts.known(failed.message):
+        return engine_texts.say(failed.message)
     info = next((info for info in settings if info.name == failed.field), None)
     given = re.match(r"\w+ is (.+?); accepted is ", failed.message)
     if info is None or given is None or not accepted(info):

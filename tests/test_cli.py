@@ -13,11 +13,13 @@ from pathlib import Path
 import pytest
 from pagedeck.cli import main
 from pagedeck.commands.doctor import _qt_fault, examine
+from pagedeck.commands.engines import describe_stats
 from pagedeck.commands.settings import describe
 from pagedeck.commands.terminal import Progress, duration, size, table
 from pagedeck.commands.values import parse_value, plain
 from pagedeck.engine.config import EngineConfig
 from pagedeck.ipc.protocol import ReconfigureReport
+from pagedeck.ipc.telemetry import Stats, TierStats
 
 
 @pytest.fixture(autouse=True)
@@ -118,6 +120,7 @@ def test_values_are_written_as_they_are_read() -> None:
         "0.5",
         "swap",
     ]
+    assert plain("") == '""'
 
 
 def test_a_report_in_words() -> None:
@@ -131,6 +134,26 @@ def test_a_report_in_words() -> None:
         "a pause of an estimated 38 ms.",
         "Two long prompts wait.",
     ]
+
+
+def test_status_tells_utilisation_as_two_figures_and_work_done_again() -> None:
+    device = TierStats(
+        400, 16, 8192, free=200, reserved=20, cached=80, used=100, tokens=1536, saved=20, mean_run=5.25, filled=0.8,
+        allocated=0.3,
+    )  # fmt: skip
+    host = TierStats(0, 16, 8192, 0, 0, 0, 0, 0)
+    stats = Stats(
+        epoch="e", time=0.0, sequences={}, device=device, host=host, running=3, waiting=0, swapped=0,
+        prompt_tokens_per_s=0.0, output_tokens_per_s=0.0, requests_per_s=0.0, latency={}, prefix_queried_tokens=0,
+        prefix_hit_tokens=0, preemptions=2, steps=9, finished=0, failed=0, cancelled=0, cpu_percent=0.0,
+        memory_bytes=0, device_memory_bytes=0, requests=[], computed_tokens=4064, redone_tokens=16,
+        computed_last_minute=1000, redone_last_minute=15,
+    )  # fmt: skip
+    said = "\n".join(describe_stats(stats))
+    assert "30% allocated · 120 of 400 blocks of 16 tokens" in said
+    assert "80.0% of that filled · 1,536 tokens · sharing saves 20 blocks · runs of 5.2 blocks" in said
+    assert "4,064 tokens computed, 0.4% of them again after a preemption (1.5% in the last minute)" in said
+    assert "host pool" not in said
 
 
 def test_a_change_to_the_same_value_changes_nothing() -> None:

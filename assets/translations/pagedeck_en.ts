@@ -35,6 +35,20 @@
         </translation>
     </message>
     <message numerus="yes">
+        <source>%Ln block(s)</source>
+        <translation>
+            <numerusform>%Ln block</numerusform>
+            <numerusform>%Ln blocks</numerusform>
+        </translation>
+    </message>
+    <message numerus="yes">
+        <source>%Ln block(s) saved by sharing</source>
+        <translation>
+            <numerusform>%Ln block saved by sharing</numerusform>
+            <numerusform>%Ln blocks saved by sharing</numerusform>
+        </translation>
+    </message>
+    <message numerus="yes">
         <source>%Ln sequence(s) preempted</source>
         <translation>
             <numerusform>%Ln sequence preempted</numerusform>
@@ -77,6 +91,16 @@
         <translation>
             <numerusform>Sent %Ln request of all classes: watch the map</numerusform>
             <numerusform>Sent %Ln requests of all classes: watch the map</numerusform>
+        </translation>
+    </message>
+</context>
+<context>
+    <name>PresetChooser</name>
+    <message numerus="yes">
+        <source>%Ln setting(s) of your own</source>
+        <translation>
+            <numerusform>%Ln setting of your own</numerusform>
+            <numerusform>%Ln settings of your own</numerusform>
         </translation>
     </message>
 </context>

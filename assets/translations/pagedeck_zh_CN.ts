@@ -5,6 +5,7 @@
     <name>Answer</name>
     <message>
         <source>TTFT %1</source>
+        <extracomment>The shortest time between two renderings of a streaming answer. A long one is rendered more seldom: never more than a tenth of the time is spent on it.</extracomment>
         <translation>TTFT %1</translation>
     </message>
     <message numerus="yes">
@@ -54,6 +55,7 @@
     <name>Banner</name>
     <message>
         <source>Starting the engine …</source>
+        <extracomment>A wait of unknown length shows its age, so that nobody looks at a spinner and wonders. Of what a dead engine printed last, so many lines are shown; the log has more.</extracomment>
         <translation>正在启动引擎……</translation>
     </message>
     <message>
@@ -252,6 +254,7 @@
     <name>Counted</name>
     <message numerus="yes">
         <source>%Ln block(s) moved</source>
+        <extracomment>By this name lupdate finds the texts.</extracomment>
         <translation>
             <numerusform>移动 %Ln 个块</numerusform>
         </translation>
@@ -266,6 +269,18 @@
         <source>%Ln more block(s) cached for later</source>
         <translation>
             <numerusform>另有 %Ln 个块留作缓存</numerusform>
+        </translation>
+    </message>
+    <message numerus="yes">
+        <source>%Ln block(s)</source>
+        <translation>
+            <numerusform>%Ln 个块</numerusform>
+        </translation>
+    </message>
+    <message numerus="yes">
+        <source>%Ln block(s) saved by sharing</source>
+        <translation>
+            <numerusform>共享节省 %Ln 个块</numerusform>
         </translation>
     </message>
     <message numerus="yes">
@@ -303,6 +318,7 @@
     <name>Effects</name>
     <message>
         <source>Blocks moved</source>
+        <extracomment>A preview is asked for when no edit came for so long.</extracomment>
         <translation>移动的块</translation>
     </message>
     <message>
@@ -409,6 +425,42 @@
         <translation>超出新批次大小的序列在下一步回到队列。</translation>
     </message>
     <message>
+        <source>swap_space_gib is %1; accepted is up to %2 GiB, the host memory that is free now.</source>
+        <translation>换出空间不能为 %1 GiB：主机目前空闲的内存最多容许 %2 GiB。</translation>
+    </message>
+    <message>
+        <source>num_blocks is %1, which takes %2 GiB beside what has to stay until it is copied; accepted are up to %3, which fit into the memory that is free now.</source>
+        <translation>设备块数不能为 %1：除复制完成前须保留的部分外，还需要 %2 GiB；目前空闲的内存最多容许 %3 个块。</translation>
+    </message>
+    <message>
+        <source>block_size is %1, which makes %2 blocks, and request %3 needs %4 of that size; accepted is a size at which every live request fits.</source>
+        <translation>块大小不能为 %1：这样只有 %2 个块，而请求 %3 需要 %4 个；须让每个进行中的请求都放得下。</translation>
+    </message>
+    <message>
+        <source>num_blocks is %1, and request %2 needs %3 blocks of %4 tokens; accepted is a number at which every live request fits.</source>
+        <translation>设备块数不能为 %1：请求 %2 需要 %3 个块，每块 %4 个 token；须让每个进行中的请求都放得下。</translation>
+    </message>
+    <message>
+        <source>%1 is %2, and the machine did not give that memory: %3</source>
+        <translation>机器没有为 %1 = %2 提供所需的内存：%3</translation>
+    </message>
+    <message>
+        <source>class_limits is %1; accepted is class=number, separated by commas, each class (interactive, normal, batch) once, from 1 to 99,999.</source>
+        <translation>类别上限不能为 %1；应写作“类别=数目”，以逗号分隔，每个类别（interactive、normal、batch）至多一次，数目为 1 到 99,999。</translation>
+    </message>
+    <message>
+        <source>The prompt has %1 tokens; accepted are up to %2, since prompt and output share a context of %3.</source>
+        <translation>提示词有 %1 个 token，最多 %2 个：提示词与输出共用长度为 %3 的上下文。</translation>
+    </message>
+    <message>
+        <source>A prompt of %1 tokens and %2 x %3 output tokens needs %4 blocks of %5 tokens; accepted are up to %6, the whole pool. Lower max_tokens, n, best_of or beam_width, or shorten the prompt.</source>
+        <translation>提示词 %1 个 token、输出 %2 × %3 个 token，共需 %4 个块（每块 %5 个 token），而整个池只有 %6 个。请减少输出长度或样本数，或缩短提示词。</translation>
+    </message>
+    <message>
+        <source>beam_width is %1 for request %2 of class %3; accepted are up to %4, the most sequences in a step (%5).</source>
+        <translation>束宽不能为 %1（请求 %2，类别 %3）：一步中最多 %4 条序列（%5）。</translation>
+    </message>
+    <message>
         <source>A client asked for it.</source>
         <translation>应客户端请求。</translation>
     </message>
@@ -476,8 +528,8 @@
         <translation>首字延迟（TTFT）：最近一分钟内 95% 的请求快于此值</translation>
     </message>
     <message>
-        <source>%1 of %2 blocks · %3 · %4 tokens (waste %5)</source>
-        <translation>%1 / %2 个块 · %3 · %4 个 token（浪费 %5）</translation>
+        <source>%1 of %2 blocks · %3 · %4 tokens (%5 filled)</source>
+        <translation>%1 / %2 个块 · %3 · %4 个 token（填充 %5）</translation>
     </message>
 </context>
 <context>
@@ -496,6 +548,10 @@
 </context>
 <context>
     <name>LatencyView</name>
+    <message>
+        <source>Redone after preemption: %1 (last minute), %2 (since the start)</source>
+        <translation>抢占后重算：%1（最近一分钟），%2（启动以来）</translation>
+    </message>
     <message>
         <source>output</source>
         <translation>输出</translation>
@@ -604,6 +660,7 @@
     <name>LogModel</name>
     <message>
         <source>Time</source>
+        <extracomment>Lines that came together are shown together.</extracomment>
         <translation>时间</translation>
     </message>
     <message>
@@ -662,6 +719,7 @@
     <name>MainWindow</name>
     <message>
         <source>Engine %1: %2</source>
+        <extracomment>The newest sentence stays in the status bar at least so long before an event&apos;s may replace it.</extracomment>
         <translation>引擎 %1：%2</translation>
     </message>
     <message>
@@ -681,6 +739,7 @@
     <name>Parameters</name>
     <message>
         <source>System prompt</source>
+        <extracomment>Longer lines are hard to read.</extracomment>
         <translation>系统提示词</translation>
     </message>
     <message>
@@ -810,8 +869,16 @@
         <translation>%1 个块 × %2 个 token = %3</translation>
     </message>
     <message>
-        <source>%1 in use · %2 blocks · %3 · %4 tokens (waste %5)</source>
-        <translation>已用 %1 · %2 个块 · %3 · %4 个 token（浪费 %5）</translation>
+        <source>%1 allocated</source>
+        <translation>已分配 %1</translation>
+    </message>
+    <message>
+        <source>%1 of it filled</source>
+        <translation>其中填充 %1</translation>
+    </message>
+    <message>
+        <source>mean run %1</source>
+        <translation>平均连续 %1 块</translation>
     </message>
     <message>
         <source>The pool&apos;s blocks appear here once the engine is ready.</source>
@@ -836,6 +903,27 @@
     <message>
         <source>Blocks of the host pool</source>
         <translation>主机池的块</translation>
+    </message>
+</context>
+<context>
+    <name>PresetChooser</name>
+    <message>
+        <source>Preset</source>
+        <translation>预设</translation>
+    </message>
+    <message>
+        <source>Own settings</source>
+        <translation>自定义</translation>
+    </message>
+    <message>
+        <source>Settings for a way to use the engine. A choice is previewed like any other edit.</source>
+        <translation>针对一种用法的整套设置。选择之后与其他修改一样先预览。</translation>
+    </message>
+    <message numerus="yes">
+        <source>%Ln setting(s) of your own</source>
+        <translation>
+            <numerusform>其中 %Ln 项为自行设定</numerusform>
+        </translation>
     </message>
 </context>
 <context>
@@ -956,6 +1044,7 @@
     <name>RequestSection</name>
     <message>
         <source>Request %1</source>
+        <extracomment>The engine is asked at most so often: three times a second.</extracomment>
         <translation>请求 %1</translation>
     </message>
     <message>
@@ -981,6 +1070,14 @@
     <message>
         <source>On the host</source>
         <translation>在主机上</translation>
+    </message>
+    <message>
+        <source>Saved by sharing</source>
+        <translation>共享节省</translation>
+    </message>
+    <message>
+        <source>Mean run</source>
+        <translation>平均连续长度</translation>
     </message>
     <message>
         <source>Queued</source>
@@ -1061,6 +1158,7 @@
     <name>RequestTable</name>
     <message>
         <source>%1 of %2</source>
+        <extracomment>The table follows at most so often; the eye reads no faster.</extracomment>
         <translation>%1 / %2</translation>
     </message>
     <message>
@@ -1454,6 +1552,7 @@
     </message>
     <message>
         <source>Model</source>
+        <extracomment>Setting -&gt; its title. The engine&apos;s names are for programs.</extracomment>
         <translation>模型</translation>
     </message>
     <message>
@@ -1530,6 +1629,7 @@
     </message>
     <message>
         <source>The default model&apos;s name, a hub id, a folder with safetensors, or a GGUF file.</source>
+        <extracomment>Setting -&gt; what it does, as its owner feels it.</extracomment>
         <translation>默认模型名、Hub ID、含 safetensors 的文件夹，或 GGUF 文件。</translation>
     </message>
     <message>

@@ -322,12 +322,19 @@ def test_hovering_tells_a_blocks_story(qtbot: QtBot, shown: Shown) -> None:
 
 def test_the_header_counts_with_units(shown: Shown) -> None:
     for block in range(100):
-        shown.feeder.device.put(block, S.ACTIVE, 1, 15, 1, 1)
+        shown.feeder.device.put(block, S.SHARED if block < 10 else S.ACTIVE, 3 if block < 10 else 1, 15, 1, 1)
+    for block in range(100, 120):
+        shown.feeder.device.put(block, S.RESERVED, 0, 0, 1, 1)
     shown.advance(1, arrivals=0)
-    capacity, usage = shown.pool._capacity.text(), shown.pool._usage.text()
+    capacity, usage = shown.pool._capacity.text(), shown.pool._usage.text().replace("\u00a0", " ")
     assert "400 blocks × 16 tokens" in capacity
-    for part in ("25", "100 blocks", "1,500 tokens", "waste 6.3"):
-        assert part in usage
+    for part in ("30 % allocated", "78 % of it filled", "120 blocks", "1,500 tokens"):
+        assert part in usage.split(" · ")
+    assert "saved" not in usage and "run" not in usage  # what is told once a second is not known yet
+    shown.link.view.apply(*shown.feeder.message(b"stats", shown.feeder.stats()))
+    shown.pool.write_header()
+    usage = shown.pool._usage.text().replace("\u00a0", " ")
+    assert usage.endswith("20 blocks saved by sharing · mean run 5.20")
 
 
 def test_the_legend_counts_and_singles_out(qtbot: QtBot, shown: Shown) -> None:

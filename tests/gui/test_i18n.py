@@ -201,6 +201,9 @@ def said_by_the_engine(path: str, call: str) -> Iterator[str]:
     ("path", "call"),
     [
         ("engine/reconfigure.py", "notes.append"),
+        ("engine/reconfigure.py", "report.notes.append"),
+        ("engine/reconfigure.py", "Refused"),
+        ("engine/capacity.py", "Refused"),
         ("engine/assembly.py", "report"),
         ("engine/model.py", "report"),
         ("engine/checkpoint.py", "report"),

@@ -38,7 +38,7 @@ def inspector(link: ScriptedLink, selection: Selection, languages: object, qtbot
 
 def detail(**facts: object) -> RequestDetail:
     row = RequestRow(7, "chat-7", "running", 10, prompt_tokens=90, output_tokens=13, max_tokens=64, blocks=3,
-                     shared_blocks=2)  # fmt: skip
+                     shared_blocks=2, saved_blocks=1, mean_run=1.5)  # fmt: skip
     facts = {"block_tables": [[3, 9, 4]], "text": ["Hello wor"], "prompt_text": "Say hello"} | facts
     return RequestDetail(row=row, **facts)  # type: ignore[arg-type]
 
@@ -56,7 +56,8 @@ def test_a_request_is_shown_in_full(inspector: Inspector, link: ScriptedLink, se
     selection.select_request(7)
     link.answer(DescribeRequest, detail())
     shown = texts(inspector)
-    for text in ("Request #7", "running", "13 / 64", "3, 2 of them shared", "Block table, 3 blocks"):
+    for text in ("Request #7", "running", "13 / 64", "3, 2 of them shared", "Block table, 3 blocks", "1 block",
+                 "1.50 blocks"):  # fmt: skip
         assert text in shown
     assert [*inspector.request.chips.blocks] == [3, 9, 4]
     assert inspector.request.output.toPlainText() == "Hello wor"

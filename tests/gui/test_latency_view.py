@@ -58,6 +58,13 @@ def test_percentiles_are_drawn_over_the_time_before_now(shown: Shown) -> None:
     ]
 
 
+def test_work_done_again_is_told_as_a_share_of_all_work(shown: Shown) -> None:
+    assert shown.view._redone.text() == ""
+    shown.seconds(1)
+    text = shown.view._redone.text().replace("\u00a0", " ")
+    assert text == "Redone after preemption: 1.0 % (last minute), 2.5 % (since the start)"
+
+
 def test_what_was_not_measured_is_not_drawn(shown: Shown) -> None:
     shown.seconds(5, queue=Percentiles())
     assert np.isnan(shown.curve("queue", 0)[1]).all()

@@ -71,7 +71,7 @@ def test_the_figures_at_a_glance(window: MainWindow, link: ScriptedLink) -> None
     assert ttft.startswith("P95 TTFT 0.")
     tip = plain(window.toolbar.glance.memory.toolTip())
     assert f"{stats.device.used} of {stats.device.num_blocks} blocks" in tip
-    assert "waste" in tip
+    assert "tokens (98 % filled)" in tip
 
 
 def test_figures_keep_their_places(window: MainWindow, link: ScriptedLink) -> None:

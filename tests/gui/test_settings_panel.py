@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from pagedeck.gui.i18n import Language, Languages
 from pagedeck.gui.settings_panel import SettingsPanel
 from pagedeck.ipc.protocol import Failed, Reconfigure, Reconfigured, ReconfigureReport
 from PySide6.QtCore import Qt
@@ -15,7 +16,7 @@ from .scripted_link import ScriptedLink
 
 
 @pytest.fixture
-def panel(link: ScriptedLink, qtbot: QtBot, languages: object) -> SettingsPanel:
+def panel(link: ScriptedLink, qtbot: QtBot, languages: Languages) -> SettingsPanel:
     made = SettingsPanel(link)
     qtbot.addWidget(made)
     made.resize(900, 700)
@@ -105,6 +106,19 @@ def test_a_refused_value_says_why_beside_its_field(panel: SettingsPanel, link: S
     assert not panel.apply_button.isEnabled()
     choose(panel, "max_batch_size", 8)
     assert editor.refusal == ""
+
+
+def test_a_refusal_for_another_reason_than_the_range_keeps_its_reason(
+    panel: SettingsPanel, link: ScriptedLink, qtbot: QtBot, languages: Languages
+) -> None:
+    choose(panel, "swap_space_gib", 8)
+    wait_preview(link, qtbot)
+    why = "swap_space_gib is 8.0; accepted is up to 2.10 GiB, the host memory that is free now."
+    link.answer(Reconfigure, Failed(code="invalid", field="swap_space_gib", message=why))
+    assert panel.editors["swap_space_gib"].refusal == why
+    languages.switch(Language.CHINESE)
+    link.answer(Reconfigure, Failed(code="invalid", field="swap_space_gib", message=why))
+    assert "2.10 GiB" in panel.editors["swap_space_gib"].refusal and "主机" in panel.editors["swap_space_gib"].refusal
 
 
 def test_a_refusal_of_no_field_is_said_in_the_preview(panel: SettingsPanel, link: ScriptedLink, qtbot: QtBot) -> None:

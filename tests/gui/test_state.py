@@ -145,15 +145,17 @@ def test_changes_are_told_to_each_reader_from_where_it_was() -> None:
     assert tier.changed_since(start) is None
 
 
-def test_waste_counts_the_empty_slots_of_used_blocks() -> None:
+def test_filled_counts_the_empty_slots_of_blocks_that_sequences_hold_or_keep() -> None:
     feeder = Feeder(10, 16, 0)
     view = watch(feeder)
     feeder.device.put(0, BlockState.ACTIVE, 1, 16, 1, 1)
     feeder.device.put(1, BlockState.ACTIVE, 1, 8, 1, 1)
     feeder.device.put(2, BlockState.CACHED, 0, 16, 0, 1)
+    feeder.device.put(3, BlockState.RESERVED, 0, 0, 1, 1)
     view.apply(*feeder.message(TOPIC_BLOCKS, BlocksUpdate("e1", 1, False, feeder.device.delta(), feeder.host.delta())))
     assert view.device.held == 24
-    assert view.device.waste == pytest.approx(0.25)
+    assert (view.device.used, view.device.allocated) == (2, 3)
+    assert view.device.filled == pytest.approx(0.5)
 
 
 def test_history_keeps_the_newest_rows_in_order() -> None:
