@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import pairwise
 
+import numpy as np
 import psutil
 import torch
 from torch import Tensor
@@ -15,6 +17,10 @@ from .kv_cache import Transfer, TransferKind
 from .moves import Batch
 from .pages import give_back, resident
 from .reshape import Reshape
+
+#: From so many slots in a mean run on, copying run by run is faster than by index (measured on the CPU: at 16 slots
+#: half as fast, at 64 by half faster, at 1,024 more than twice as fast).
+SLICED_SLOTS = 48
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,14 +103,14 @@ class KVStorage:
         if pool is not None and change.device is not None:
             for old, new in zip(self.pool, pool, strict=True):
                 for source, target in change.device.copies():
-                    new.index_copy_(1, self._index(target), old.index_select(1, self._index(source)))
+                    _copy_slots(old, new, source, target)
                 give_back(old)
             copied += change.device.slots_copied(resized=True) * self.layout.slot_bytes
         elif change.device is not None:
             copied += self.move(change.device.batches())
         if host is not None and change.host is not None:
             for source, target in change.host.copies():
-                host[torch.from_numpy(target)] = self.host[torch.from_numpy(source)]
+                _copy_slots(self.host[None], host[None], source, target)
             copied += change.host.slots_copied(resized=True) * self.layout.slot_bytes
         elif change.host is not None:
             copied += self.move(change.host.batches(), "host")
@@ -148,6 +154,18 @@ class KVStorage:
         with torch.cuda.stream(self._copy_stream):
             yield
         compute.wait_stream(self._copy_stream)
+
+
+def _copy_slots(old: Tensor, new: Tensor, source: np.ndarray, target: np.ndarray) -> None:
+    """Copy slots, which are dimension 1, from one tensor to another: long runs of neighbours one by one."""
+    cuts = np.flatnonzero((np.diff(source) != 1) | (np.diff(target) != 1)) + 1
+    if old.device.type == "cpu" and len(source) > SLICED_SLOTS * len(cuts):
+        for start, stop in pairwise([0, *cuts.tolist(), len(source)]):
+            there, here = int(target[start]), int(source[start])
+            new[:, there : there + stop - start] = old[:, here : here + stop - start]
+    else:
+        chosen = old.index_select(1, torch.from_numpy(source).to(old.device))
+        new.index_copy_(1, torch.from_numpy(target).to(old.device), chosen)
 
 
 def _coalesced(journal: Iterable[Transfer]) -> Iterator[tuple[TransferKind, list[int], list[int]]]:
