@@ -52,7 +52,10 @@ def reconfigure(engine: Engine, changes: dict[str, Any], *, dry_run: bool) -> Re
     for request in engine.requests.values():
         check_places(request, request.priority, after)
     begun = time.perf_counter()
-    change = _plan(engine, report, after)
+    num_blocks = after.num_blocks if "num_blocks" in changes else None
+    if num_blocks == engine.cache.device.num_blocks and "block_size" not in report.changes:
+        num_blocks = None
+    change = _plan(engine, report, after, num_blocks)
     if change is not None:
         report.blocks_moved = change.blocks_moved
         report.bytes_copied = change.slots_copied * engine.runner.slot_bytes
@@ -70,11 +73,10 @@ def reconfigure(engine: Engine, changes: dict[str, Any], *, dry_run: bool) -> Re
     return report
 
 
-def _plan(engine: Engine, report: Reconfiguration, after: EngineConfig) -> Reshape | None:
+def _plan(engine: Engine, report: Reconfiguration, after: EngineConfig, num_blocks: int | None) -> Reshape | None:
     """What the pools have to become, if they change at all. Sequences that do not fit then give up their blocks, the
     last turn first."""
     size, slot_bytes = after.block_size, engine.runner.slot_bytes
-    num_blocks = after.num_blocks if "num_blocks" in report.changes else None
     host = int(after.swap_space_gib * GIB) // (slot_bytes * size) if "swap_space_gib" in report.changes else None
     if num_blocks is None and host is None and "block_size" not in report.changes:
         return None

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from pagedeck.engine.config import GIB
 from pagedeck.engine.core import Engine
 from pagedeck.engine.request import Request
 from pagedeck.ipc.vocabulary import Refused, RequestState
 
 from .harness import expected, make_engine, output, run, step, submit
-
-SLOT_BYTES = 8
+from .test_properties import ACTIONS, EOS, EXAMPLES, SETTINGS, SLOT_BYTES, World
 
 
 def busy(**settings: Any) -> tuple[Engine, list[Request]]:
@@ -120,6 +122,8 @@ def test_the_number_of_blocks_follows_the_block_size() -> None:
     engine.reconfigure({"block_size": 16})
     assert engine.config.num_blocks == 32 == engine.cache.device.num_blocks
     assert not engine.reconfigure({"num_blocks": 32}).changes
+    engine.reconfigure({"block_size": 8, "num_blocks": 32})  # not the 64 that would keep the pool's size
+    assert engine.config.num_blocks == 32 == engine.cache.device.num_blocks
     finish(engine, requests)
 
 
@@ -141,3 +145,49 @@ def test_a_priority_given_later_is_what_cached_blocks_remember() -> None:
     pool = engine.cache.device
     block = pool.cached()[-1]
     assert pool.priority[block] == -5 and pool.contents(block)[0] == 1
+
+
+class Resized(World):
+    """A world whose pools change, and whose memory is at times denied."""
+
+    def deny(self, changes: dict[str, Any]) -> None:
+        engine = self.engine
+        engine.run_journal()
+        before = everything(engine)
+        engine.runner.denials = 1
+        try:
+            engine.reconfigure(changes)
+        except Refused:
+            assert everything(engine) == before
+            self.check()
+        engine.runner.denials = 0
+
+
+CHANGES = st.fixed_dictionaries(
+    {},
+    optional={
+        "num_blocks": st.integers(6, 40),
+        "block_size": st.sampled_from([8, 16, 32]),
+        "swap_space_gib": st.integers(0, 40).map(lambda blocks: blocks * 8 * SLOT_BYTES / GIB),
+        "contiguous_blocks": st.integers(0, 4),
+        "eviction": st.sampled_from(["lru", "priority"]),
+        "prefix_caching": st.sampled_from([True, True, False]),
+    },
+)
+RESIZES = st.one_of(
+    ACTIONS, st.tuples(st.just("reconfigure"), CHANGES), st.tuples(st.just("deny"), CHANGES), st.just(("step", 9))
+)
+
+
+@settings(
+    max_examples=EXAMPLES // 2,
+    deadline=None,
+    derandomize="PAGEDECK_LONG" not in os.environ,
+    suppress_health_check=list(HealthCheck),
+)
+@given(SETTINGS, st.lists(RESIZES, min_size=10, max_size=40))
+def test_tokens_do_not_depend_on_the_pools(chosen: dict[str, Any], actions: list[Any]) -> None:
+    world = Resized(make_engine(eos_ids=EOS, **chosen), EOS)
+    for name, *arguments in actions:
+        getattr(world, name)(*arguments)
+    world.finish()
