@@ -47,6 +47,10 @@ class Conversation:
                 pass
             print(" [cancelled]")
             return None
+        except EngineError:
+            if said:
+                print(flush=True)  # what went wrong stands on a line of its own
+            raise
         finally:
             # A cancelled answer stays in the conversation: the person has read it.
             self.messages = [*asked, ChatMessage(role="assistant", content="".join(said))]

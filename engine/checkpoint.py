@@ -84,6 +84,8 @@ def _checked(folder: Path, dummy: bool) -> Path:
         facts = json.loads(config.read_text(encoding="utf-8"))
     except ValueError as error:
         raise _refused(f"The config.json of the model folder {folder} is not valid JSON ({error}).") from error
+    if not isinstance(facts, dict):
+        raise _refused(f"The config.json of the model folder {folder} is not an object of settings.")
     if dummy:
         return folder
     if quantised := facts.get("quantization_config"):

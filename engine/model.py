@@ -129,7 +129,9 @@ def _saved_model(checkpoint: Checkpoint, dtype: torch.dtype, device: torch.devic
             output_loading_info=True,
             **placement,
         )
-    except (ValueError, KeyError, OSError, RuntimeError, SafetensorError) as error:
+    except SafetensorError as error:
+        raise _refused(f"The weights of {checkpoint.name} are damaged or incomplete ({_first_line(error)}).") from error
+    except (ValueError, KeyError, OSError, RuntimeError) as error:
         raise _refused(f"The weights of {checkpoint.name} cannot be loaded: {_first_line(error)}") from error
     model: PreTrainedModel
     model, loading = loaded

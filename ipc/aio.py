@@ -313,7 +313,8 @@ class AsyncClient:
             self._send(message)
             reply = await asyncio.wait_for(answer, seconds)
         except TimeoutError:
-            text = f"The engine {self.connection.name!r} did not answer within {seconds:g} s."
+            c = self.connection
+            text = f"The engine {c.name!r} (process {c.pid}) did not answer within {seconds:g} s."
             raise EngineError(text, code="timeout") from None
         finally:
             self._waits.pop(message.id, None)

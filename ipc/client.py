@@ -208,7 +208,9 @@ class Watch:
             key = "the key in use is not the engine's" if c.server_key else "the engine wants a key"
             return EngineGone(f"Whoever listens at {c.control} does not accept this connection: {key}.", code="key")
         if self._asked is not None and now - self._asked > GONE_AFTER_S:
-            return EngineGone(f"The engine {c.name!r} has not answered for {now - self._asked:.0f} s.")
+            return EngineGone(
+                f"The engine {c.name!r} (process {c.pid}) has not answered for {now - self._asked:.0f} s."
+            )
         return None
 
 
@@ -452,7 +454,8 @@ class Client:
         except queue.Empty:
             with self._lock:
                 self._waits.pop(id, None)
-            text = f"The engine {self.connection.name!r} did not answer within {seconds:g} s."
+            c = self.connection
+            text = f"The engine {c.name!r} (process {c.pid}) did not answer within {seconds:g} s."
             raise EngineError(text, code="timeout") from None
         if isinstance(answer, EngineError):
             raise answer

@@ -125,6 +125,23 @@ def test_a_conversation_remembers_cancels_and_leaves(engine, tmp_path: Path) -> 
     os.close(terminal)
 
 
+def test_an_engine_that_dies_ends_the_answer_in_a_sentence_on_its_own_line(engine_process) -> None:
+    with engine_process(name="mortal") as mortal:
+        command = [sys.executable, "-m", "pagedeck", "chat", "--name", "mortal", "--max-tokens", "3000"]
+        with subprocess.Popen(
+            [*command, "--temperature", "0", "the quick brown fox"],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        ) as child:
+            assert child.stdout and child.stdout.read(1)
+            mortal.process.kill()
+            said, error = child.communicate()
+    assert child.returncode == 1
+    assert said.endswith("\n")
+    assert error.startswith("pagedeck: The engine 'mortal' ended") and error.count("\n") == 1
+
+
 def test_stop_waits_until_the_engine_has_ended(tiny_model_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["--model", str(tiny_model_folder), "--device", "cpu", "--num-blocks", "16", "--threads", "1"]
     reports: list[str] = []

@@ -113,6 +113,8 @@ def test_folders_that_are_refused(folder: Path, tmp_path: Path) -> None:
     assert "no safetensors" in refusal(folder)
     (folder / "config.json").write_text("{")
     assert "not valid JSON" in refusal(folder)
+    (folder / "config.json").write_text("[1]")
+    assert "not an object" in refusal(folder)
 
 
 def test_code_in_a_folder_is_never_run(folder: Path, tmp_path: Path) -> None:
@@ -133,7 +135,7 @@ def test_damaged_and_incomplete_weights(folder: Path) -> None:
     save_file(kept, path, metadata={"format": "pt"})
     assert "1 are missing, first model.layers.1.mlp.down_proj.weight" in refusal(folder)
     path.write_bytes(path.read_bytes()[:5000])
-    assert "cannot be loaded" in refusal(folder)
+    assert "damaged or incomplete" in refusal(folder)
 
 
 def test_unknown_models_and_settings(tiny_model_folder: Path, folder: Path) -> None:
