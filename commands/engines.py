@@ -56,8 +56,9 @@ def _as_json(connection: Connection, status: EngineStatus | EngineError) -> dict
 def _describe(connection: Connection, status: EngineStatus | EngineError) -> str:
     if isinstance(status, EngineError):
         return f"{connection.name} · process {connection.pid} · does not answer: {status}"
-    up = duration(time.time() - status.started)
-    lines = [f"{status.name} · {status.model} · {status.state} for {up} · process {status.pid}"]
+    age = time.time() - status.started
+    up = f"{age:.0f} s" if age < 120 else duration(age)
+    lines = [f"{status.name} · {status.model} · {status.state} · up {up} · process {status.pid}"]
     if status.detail:
         done = f" ({status.progress:.0%})" if status.progress is not None else ""
         lines.append(_row("now", status.detail + done))

@@ -36,7 +36,7 @@ def serve(options: argparse.Namespace) -> int:
 
     return run(
         config,
-        name=options.engine or "pagedeck",
+        name="pagedeck" if options.engine is None else options.engine,
         listen=options.listen,
         owned=options.exit_with_parent,
         progress=Progress() if sys.stderr.isatty() else None,  # elsewhere the log says enough

@@ -45,6 +45,7 @@ def pagedeck(*arguments: str) -> subprocess.CompletedProcess[str]:
         ["serve", "--block-size", "33"],
         ["serve", "--model", ""],
         ["serve", "--name", "no/slash"],
+        ["serve", "--name", ""],
         ["serve", "--listen", "everywhere"],
         ["chat", "hello", "--temperature", "-1"],
         ["bench", "quick", "--requests", "0"],

@@ -26,7 +26,7 @@ def test_status_for_people_and_for_programs(engine, capsys: pytest.CaptureFixtur
         assert client.submit(prompt="the quick", max_tokens=4, ignore_eos=True).finished.output_tokens == 4
     assert main(["status"]) == 0
     said = capsys.readouterr().out
-    assert said.startswith("shared · ") and "ready" in said and "of 256 blocks of 16 tokens" in said
+    assert said.startswith("shared · ") and " · ready · up " in said and "of 256 blocks of 16 tokens" in said
     assert main(["status", "--name", "shared", "--json"]) == 0
     [status] = json.loads(capsys.readouterr().out)
     assert (status["name"], status["state"], status["pid"]) == ("shared", "ready", engine.connection.pid)
