@@ -120,6 +120,20 @@ def parser() -> argparse.ArgumentParser:
     quick.add_argument("--threads", type=int, help="CPU threads of each system (default: one a core)")
     quick.add_argument("--seed", type=int, default=0, help="of the prompts (default %(default)s)")
     quick.add_argument("--output", default="bench-quick.json", help="where results go (default %(default)s)")
+    simulate = suites.add_parser(
+        "simulate", help="scheduler and cache at work on a simulated device: utilisation, fairness, and what they cost"
+    )
+    simulate.add_argument("--blocks", type=int, default=200_000, help="of the device pool (default %(default)s)")
+    simulate.add_argument("--block-size", type=int, default=16, help="tokens in a block (default %(default)s)")
+    simulate.add_argument("--host-blocks", type=int, default=20_000, help="of the host pool (default %(default)s)")
+    simulate.add_argument("--live", type=int, default=2_000, help="the most sequences in a step (default %(default)s)")
+    simulate.add_argument("--requests", type=int, default=50_000, help="(default %(default)s)")
+    simulate.add_argument("--token-budget", type=int, default=8_192, help="tokens in a step (default %(default)s)")
+    simulate.add_argument(
+        "--load", type=float, default=1.05, help="arriving work against what the device can do (default %(default)s)"
+    )
+    simulate.add_argument("--seed", type=int, default=0, help="of the requests (default %(default)s)")
+    simulate.add_argument("--json", action="store_true", help="for programs")
     return parser
 
 
@@ -190,6 +204,18 @@ def _config(options: argparse.Namespace) -> int:
 
 
 def _bench(options: argparse.Namespace) -> int:
-    from .commands.bench import quick
+    from .commands.bench import quick, simulate
 
+    if options.suite == "simulate":
+        return simulate(
+            num_blocks=options.blocks,
+            block_size=options.block_size,
+            num_host_blocks=options.host_blocks,
+            live=options.live,
+            requests=options.requests,
+            token_budget=options.token_budget,
+            load=options.load,
+            seed=options.seed,
+            as_json=options.json,
+        )
     return quick(requests=options.requests, threads=options.threads, seed=options.seed, output=options.output)

@@ -189,6 +189,7 @@ class Engine:
             client=client,
             cache_salt=cache_salt,
             forked=sampling.width == 1,
+            ranked=sampling.ranked,
             arrival=self.clock(),
         )
         check_fits(request, self.context_length, self.cache.device.num_blocks, self.cache.block_size)
@@ -304,9 +305,9 @@ class Engine:
         swapping and recomputing knows the link's speed."""
         if not self.cache.journal:
             return 0
-        begun = time.perf_counter()
+        begun = self.clock()
         self.runner.execute(StepPlan(), self.cache)
-        self.speeds.link.add(self.runner.bytes_copied, time.perf_counter() - begun)
+        self.speeds.link.add(self.runner.bytes_copied, self.clock() - begun)
         return self.runner.bytes_copied
 
     def _execute(self, works: list[Work], execution: _Execution) -> None:
@@ -339,7 +340,6 @@ class Engine:
             stop = sequence.computed = start + work.count
             if start < sequence.furthest:
                 execution.redone += min(sequence.furthest, stop) - start
-            sequence.furthest = max(sequence.furthest, stop)
             if work.count == 1:
                 seqs.append(sequence.number)
                 tokens.append(sequence.tokens[start])
@@ -385,7 +385,7 @@ class Engine:
             text, reason = self._read(sequence, token)
             if text:
                 sequence.pieces.append(text)
-            if not request.sampling.ranked:
+            if not request.ranked:
                 outputs.append(Output(request, sequence.index, [token], text, reason))
             if reason is not None:
                 outputs += self._finish(sequence, reason)
@@ -453,7 +453,7 @@ class Engine:
         request = sequence.request
         if not all(s.state.ended for s in request.sequences):
             return []
-        if not request.sampling.ranked:
+        if not request.ranked:
             self._end(request)
             return []
         for sample in request.sequences:
@@ -473,7 +473,7 @@ class Engine:
         for sequence in request.sequences:
             if not sequence.state.ended:
                 self._close(sequence, state, reason)
-        if request.sampling.ranked:  # nothing was sent, and nothing will be
+        if request.ranked:  # nothing was sent, and nothing will be
             del request.sequences[request.sampling.n :]
             for sequence in request.sequences:
                 sequence.tokens, sequence.pieces, sequence.finish_reason = list(request.prompt), [], reason
@@ -504,7 +504,10 @@ class Engine:
         self.ended.append(request)
         self._ended_tokens += _tokens_of(request)
         while len(self.ended) > ENDED_KEPT or (self._ended_tokens > ENDED_TOKENS_KEPT and len(self.ended) > 1):
-            self._ended_tokens -= _tokens_of(self.ended.popleft())
+            forgotten = self.ended.popleft()
+            self._ended_tokens -= _tokens_of(forgotten)
+            forgotten.sequences = []  # a request and its sequences know each other: no cycle is left to be collected
+            forgotten.beams = []
 
     # --- measuring and choosing -------------------------------------------------------------------------------------
 

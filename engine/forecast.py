@@ -66,16 +66,24 @@ class Forecast:
     def __init__(self, lengths: OutputLengths, sequences: Iterable[Sequence] = ()) -> None:
         self._lengths = lengths
         self._sums = np.zeros((3, len(TIMES) - 1))
-        self.include(list(sequences))
+        self._new = list(sequences)  # not in the sums yet
+        self._limit = float(sum(_left(s) for s in self._new))  # what they take at most
 
-    def include(self, sequences: list[Sequence]) -> None:
-        if sequences:
-            self._sums += self._of(sequences)
+    def include(self, sequence: Sequence) -> None:
+        self._new.append(sequence)
+        self._limit += _left(sequence)
 
-    def peak(self, sequence: Sequence) -> float:
-        """The most tokens that all of them and ``sequence`` will come to take, with a margin for chance."""
-        mean, variance, most = self._sums + self._of([sequence])
-        return max(0.0, float(np.minimum(mean + MARGIN * np.sqrt(variance), most).max()))
+    def peak(self, sequence: Sequence, room: float) -> float:
+        """The most tokens that all of them and ``sequence`` will come to take, with a margin for chance. Where there
+        is ``room`` for a larger but simpler estimate, that one."""
+        limit = self._limit + _left(sequence)
+        if limit <= room:
+            return limit
+        if self._new:
+            self._sums += self._of(self._new)
+            self._new = []
+            self._limit = _peak(self._sums)
+        return _peak(self._sums + self._of([sequence]))
 
     def _of(self, sequences: list[Sequence]) -> np.ndarray:
         count = len(sequences)
@@ -92,6 +100,16 @@ class Forecast:
         variance = alive * (1 - alive) * (grown + own) ** 2
         most = np.where(TIMES[:-1] < left, grown, -own)
         return np.stack([mean.sum(axis=0), variance.sum(axis=0), most.sum(axis=0)])
+
+
+def _left(sequence: Sequence) -> int:
+    """Tokens until the sequence is cut off."""
+    return sequence.request.longest - len(sequence.tokens)
+
+
+def _peak(sums: np.ndarray) -> float:
+    mean, variance, most = sums
+    return max(0.0, float(np.minimum(mean + MARGIN * np.sqrt(variance), most).max()))
 
 
 def _bucket(length: int) -> int:

@@ -36,7 +36,7 @@ class Sequence:
     finish_reason: FinishReason | None = None
     state: RequestState = RequestState.WAITING
     room: int = 0  # tokens that it has slots of its own for, as far as the scheduler knows without asking the cache
-    furthest: int = 0  # the most tokens it ever had computed: what lies below and runs again is work redone
+    furthest: int = 0  # tokens that it had computed when it lost its blocks: what lies below runs again
     rank: int = 0  # the request's priority, or better once it has waited too long
     preempted_step: int = -1  # the step in which it last lost its blocks
     resumed_step: int = -1  # the step in which it last came back from preemption
@@ -103,6 +103,7 @@ class Request:
     started: float | None = None  # monotonic; first scheduled
     first_token: float | None = None
     ended: float | None = None
+    ranked: bool = False  # its samples are compared, and nothing is told before the last of them has ended
     longest: int = 0  # tokens that one sample can reach, prompt and output
     cached_tokens: int = 0  # prompt tokens found in the cache when it first ran
     preemptions: int = 0
@@ -177,16 +178,15 @@ class Work:
     @property
     def scored(self) -> bool:
         """Whether log-probabilities are wanted with the choice of the next token."""
-        return self.samples and self.sequence.request.sampling.ranked
+        return self.samples and self.sequence.request.ranked
 
     @property
     def prefill(self) -> bool:
         """Whether it computes known tokens (of a prompt, or again after preemption) rather than the newest one."""
-        return self.count > 1 or not self.samples or (self.start < self.sequence.prompt_length and not self.forked)
-
-    @property
-    def forked(self) -> bool:
-        return len(self.sequence.request.sequences) > 1 and self.sequence.request.forked
+        if self.count > 1 or not self.samples:
+            return True
+        request = self.sequence.request
+        return self.start < len(request.prompt) and not (request.forked and len(request.sequences) > 1)
 
 
 @dataclass(slots=True)

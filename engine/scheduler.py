@@ -200,7 +200,7 @@ class Scheduler:
     def _plan_decodes(self) -> list[Sequence]:
         """Give running sequences their next token; returns those that still compute known tokens, in turn order."""
         prefills = []
-        draft, order = self._draft, self.running.order
+        draft, order, decodes = self._draft, self.running.order, self._draft.decodes
         position = 0
         # By position, since forks join and victims leave, all of them behind the one being served.
         while position < len(order):
@@ -211,10 +211,10 @@ class Scheduler:
                 if sequence.computed < length:
                     prefills.append(sequence)
             elif draft.budget:
-                if sequence.awaits_fork:
+                if not sequence.request.forked and sequence.awaits_fork:
                     self._fork_samples(sequence)
                 if length <= sequence.room or self._grow(sequence, length):
-                    draft.decodes[sequence.number] = Work(sequence, length - 1, 1, True)
+                    decodes[sequence.number] = Work(sequence, length - 1, 1, True)
                     draft.budget -= 1
         return prefills
 
@@ -258,7 +258,7 @@ class Scheduler:
         """Let ``child`` go on from where ``parent`` is: on the same blocks, if it has any and there is a place in the
         batch, else later, when it will compute again what the cache does not hold."""
         child.tokens = list(parent.tokens)
-        child.furthest = parent.furthest
+        child.furthest = max(parent.furthest, parent.computed)
         child.found = parent.computed
         child.owes = False
         swapped = parent.state is RequestState.SWAPPED
@@ -305,7 +305,7 @@ class Scheduler:
             return False
         for victim in victims:
             self.preempt(victim)
-        self._forecast.include([sequence])
+        self._forecast.include(sequence)
         self._start(sequence)
         return True
 
@@ -345,7 +345,7 @@ class Scheduler:
         draft, name = self._draft, sequence.class_name
         tokens = 0 if draft.budget else 1
         crowd = int(self._crowded(name))
-        reserve = self._reserve(sequence) if blocks is not None else 0.0
+        reserve = self._reserve(sequence, -blocks) if blocks is not None else 0.0
         victims: list[Sequence] = []
         candidates = reversed(self.running.order)
         while True:
@@ -372,12 +372,13 @@ class Scheduler:
                 held, shared = self.cache.counts(victim.number)
                 blocks -= held - shared + (self._claim(victim) if victim.pending > 1 else 0)
 
-    def _reserve(self, sequence: Sequence) -> float:
-        """Device blocks that running sequences and ``sequence`` will come to take beyond what they know they need."""
+    def _reserve(self, sequence: Sequence, room: float) -> float:
+        """Device blocks that running sequences and ``sequence`` will come to take beyond what they know they need,
+        for which there is ``room``."""
         if self._step - self._forecast_step >= FORECAST_STEPS:
             self._forecast = Forecast(self.lengths, (s for s in self.running if not s.idle))
             self._forecast_step = self._step
-        return self._forecast.peak(sequence) / self.cache.block_size
+        return self._forecast.peak(sequence, room * self.cache.block_size) / self.cache.block_size
 
     def _share(self, victims: list[Sequence]) -> float:
         """How much of a reserve is needed without ``victims``: none if nobody stays who could get on."""
@@ -455,6 +456,7 @@ class Scheduler:
 
     def _drop_blocks(self, sequence: Sequence) -> None:
         self.cache.close(sequence.number)
+        sequence.furthest = max(sequence.furthest, sequence.computed)
         sequence.computed = 0
         sequence.state = RequestState.PREEMPTED
 

@@ -32,6 +32,7 @@ from ..ipc.protocol import (
 )
 from ..ipc.telemetry import TOPIC_EVENT, Event
 from ..ipc.vocabulary import EngineState, Refused
+from .collector import calm
 from .config import EngineConfig
 from .control import Control, config_reply, ending_of, tokens_of
 from .intake import Prepared
@@ -348,6 +349,7 @@ class Service:
         publisher = Publisher(self._status.epoch, engine, self._switchboard)
         control = Control(engine, text, publisher, self._switchboard.send, self._inbox.put)
         self._serving = _Serving(engine, control, publisher)
+        calm()
         self._status = msgspec.structs.replace(
             self._status,
             model=model.name,

@@ -84,7 +84,7 @@ def make_engine(
         text_stream=NumberStream,
     )
     if hasty:
-        engine.scheduler._reserve = lambda sequence: 0.0
+        engine.scheduler._reserve = lambda sequence, room: 0.0
     return engine
 
 

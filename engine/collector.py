@@ -1,0 +1,16 @@
+"""Python's garbage collector, set for a process whose steps must not wait for it."""
+
+from __future__ import annotations
+
+import gc
+
+
+def calm() -> None:
+    """Look only now and then for cycles, and never again among what exists now.
+
+    A step makes thousands of objects that die with it, by their reference counts. By default they set the collector
+    off several times a step, and every so often it walks through the tokens of all sequences.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(100_000, 20, 100)
