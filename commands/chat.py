@@ -12,7 +12,7 @@ from ..ipc.client import Client, EngineError
 from ..ipc.endpoint import Connection, find, list_connections
 from ..ipc.launch import Engine
 from ..ipc.protocol import ChatMessage, Finished, Submit
-from ..ipc.vocabulary import SamplingParams
+from ..ipc.vocabulary import EngineState, SamplingParams
 from .terminal import Progress, duration
 
 _HELP = "Ctrl-C cancels an answer, and leaves when pressed again; /new forgets the conversation."
@@ -60,6 +60,9 @@ class Conversation:
 
 def chat(engine: str | None, prompt: str | None, *, system: str | None, sampling: SamplingParams) -> int:
     with _engine(engine) as connection, Client(connection) as client:
+        if client.hello.state == EngineState.LOADING:
+            print("Waiting for the engine to load its model", file=sys.stderr)
+            client.wait_ready()
         conversation = Conversation(client, sampling, client.status().chat_template)
         if system:
             conversation.messages.append(ChatMessage(role="system", content=system))

@@ -142,6 +142,13 @@ def test_an_engine_that_dies_ends_the_answer_in_a_sentence_on_its_own_line(engin
     assert error.startswith("pagedeck: The engine 'mortal' ended") and error.count("\n") == 1
 
 
+def test_a_question_waits_for_a_model_that_is_being_loaded(engine_process) -> None:
+    with engine_process(name="slow", ready=False):
+        answer = chat("the quick brown", "--name", "slow")
+    assert answer.returncode == 0 and answer.stdout.strip()
+    assert answer.stderr in ("", "Waiting for the engine to load its model\n")
+
+
 def test_stop_waits_until_the_engine_has_ended(tiny_model_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["--model", str(tiny_model_folder), "--device", "cpu", "--num-blocks", "16", "--threads", "1"]
     reports: list[str] = []
