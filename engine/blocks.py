@@ -149,10 +149,10 @@ class BlockPool:
     # --- holding and letting go ------------------------------------------------------------------------------------
 
     def take(self, count: int, seq: int, owner: int, after: int = -1) -> list[int]:
-        """``count`` blocks for sequence ``seq``: those kept ahead for it if they follow block ``after``, then other
-        neighbours where free. Gives back what is kept for others and evicts cached blocks if it must. ``count`` must
+        """``count`` blocks for sequence ``seq``: those kept ahead for it, then neighbours of them or of block ``after``
+        where free. Gives back what is kept for others and evicts cached blocks if it must. ``count`` must
         not exceed :attr:`available`."""
-        runs = self._take_ahead(count, seq, after)
+        runs = self._take_ahead(count, seq)
         if rest := count - sum(length for _, length in runs):
             while self._free.count < rest:
                 if self._ahead:
@@ -164,12 +164,9 @@ class BlockPool:
             self._hold(start, start + length, seq, owner)
         return [block for start, length in runs for block in range(start, start + length)]
 
-    def _take_ahead(self, count: int, seq: int, after: int) -> list[tuple[int, int]]:
+    def _take_ahead(self, count: int, seq: int) -> list[tuple[int, int]]:
         start, length = self._ahead.get(seq, (0, 0))
         if not length or not count:
-            return []
-        if start != after + 1:
-            self.give_back(seq)
             return []
         taken = min(count, length)
         self.ahead_count -= taken

@@ -649,6 +649,26 @@ def test_a_beginning_outlives_its_ends_whoever_used_them(eviction: str, first: i
         assert {end: run.cache.match(ends[end]) for end in (first, then)} == found
 
 
+def test_a_prefix_stays_urgent_through_the_host_tier():
+    run = Run(8, host=8, eviction="priority")
+    served(run, 1, PROMPT, 0)
+    run.hog(8)
+    served(run, 2, PROMPT, 20)  # brings it back
+    device = run.cache.device
+    assert device.priority[device.cached()].tolist() == [0, 0]
+
+
+def test_an_urgent_use_on_the_device_counts_in_the_host_tier_too():
+    run = Run(8, host=8, eviction="priority")
+    served(run, 1, PROMPT, 20)
+    run.hog(8)
+    served(run, 2, PROMPT, 20)
+    served(run, 3, PROMPT, 0)
+    run.hog(8)
+    host = run.cache.host
+    assert host.priority[host.cached()].tolist() == [0, 0]
+
+
 # --- savings and utilisation ----------------------------------------------------------------------------------------
 
 
