@@ -191,7 +191,7 @@ class RequestSection(QWidget):
             blocks += fill_in(self.tr(", %1 of them shared"), quantities.count(row.shared_blocks))
         rate = f"{quantities.number(row.tokens_per_s)}{NBSP}{self.tr('tok/s')}" if row.tokens_per_s else ""
 
-        mean_run = f"{quantities.number(row.mean_run)}{NBSP}{words.unit('blocks')}" if row.mean_run else ""
+        mean_run = f"{quantities.short(row.mean_run)}{NBSP}{words.unit('blocks')}" if row.mean_run else ""
 
         def seconds(value: float | None) -> str:
             return quantities.duration(value) if value is not None else ""

@@ -104,9 +104,10 @@ class PoolView(QWidget):
 
     def _usage_parts(self, tier: TierView) -> list[str]:
         """How much of the pool is allocated, how much of that is put to use, and what sharing and runs achieve."""
-        parts = [
-            fill_in(self.tr("%1 allocated"), quantities.percent(tier.allocated / tier.num_blocks)),
-            fill_in(self.tr("%1 of it filled"), quantities.percent(tier.filled)),
+        parts = [fill_in(self.tr("%1 allocated"), quantities.percent(tier.allocated / tier.num_blocks))]
+        if tier.allocated:
+            parts.append(fill_in(self.tr("%1 of it filled"), quantities.percent(tier.filled)))
+        parts += [
             f"{quantities.count(tier.allocated)}{NBSP}{words.unit('blocks')}",
             quantities.size(tier.allocated * tier.block_bytes),
             f"{quantities.count(tier.held)}{NBSP}{words.unit('tokens')}",
@@ -114,9 +115,9 @@ class PoolView(QWidget):
         stats = self._link.view.stats
         facts = getattr(stats, self.name) if stats is not None else None
         if facts is not None and facts.saved:
-            parts.append(words.counted.saved(facts.saved))
+            parts.append(fill_in(self.tr("sharing saves %1"), quantities.count(facts.saved)))
         if facts is not None and facts.mean_run:
-            parts.append(fill_in(self.tr("mean run %1"), quantities.number(facts.mean_run)))
+            parts.append(fill_in(self.tr("mean run %1"), quantities.short(facts.mean_run)))
         return parts
 
     def _invite(self) -> None:

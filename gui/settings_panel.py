@@ -101,8 +101,8 @@ class SettingsPanel(QWidget):
         self._live_box.setSpacing(0)
         self._fixed_grid = QGridLayout()
         self._fixed_grid.setHorizontalSpacing(2 * theme.GRID)
-        self._fixed_grid.setVerticalSpacing(theme.GRID)
-        self._fixed_grid.setColumnStretch(2, 1)
+        self._fixed_grid.setVerticalSpacing(theme.GRID // 2)
+        self._fixed_grid.setColumnStretch(1, 1)
 
         self._scroll = self._make_list()
         side = self._make_side()
@@ -124,7 +124,7 @@ class SettingsPanel(QWidget):
     def _make_list(self) -> QScrollArea:
         inner = Column()
         column = QVBoxLayout(inner)
-        column.setContentsMargins(3 * theme.GRID, 2 * theme.GRID, 3 * theme.GRID, 2 * theme.GRID)
+        column.setContentsMargins(3 * theme.GRID, 2 * theme.GRID, 2 * theme.GRID, 2 * theme.GRID)
         column.setSpacing(theme.GRID)
         column.addWidget(self._heading)
         column.addWidget(self.preset)
@@ -209,8 +209,10 @@ class SettingsPanel(QWidget):
             value.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
             meaning.setProperty("role", "muted")
             self._fixed.append((info, title, value, meaning))
-            for column, label in enumerate((title, value, meaning)):
-                self._fixed_grid.addWidget(label, row, column, Qt.AlignmentFlag.AlignTop)
+            meaning.setContentsMargins(0, 0, 0, theme.GRID)
+            self._fixed_grid.addWidget(title, 2 * row, 0)
+            self._fixed_grid.addWidget(value, 2 * row, 1)
+            self._fixed_grid.addWidget(meaning, 2 * row + 1, 0, 1, 2)
         self._write_fixed()
 
     def _write_fixed(self) -> None:

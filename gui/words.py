@@ -171,9 +171,6 @@ class Counted:
     def blocks(self, amount: int) -> str:
         return self.tr("%Ln block(s)", "", amount)
 
-    def saved(self, amount: int) -> str:
-        return self.tr("%Ln block(s) saved by sharing", "", amount)
-
     def preempted(self, amount: int) -> str:
         return self.tr("%Ln sequence(s) preempted", "", amount)
 

@@ -42,13 +42,6 @@
         </translation>
     </message>
     <message numerus="yes">
-        <source>%Ln block(s) saved by sharing</source>
-        <translation>
-            <numerusform>%Ln block saved by sharing</numerusform>
-            <numerusform>%Ln blocks saved by sharing</numerusform>
-        </translation>
-    </message>
-    <message numerus="yes">
         <source>%Ln sequence(s) preempted</source>
         <translation>
             <numerusform>%Ln sequence preempted</numerusform>

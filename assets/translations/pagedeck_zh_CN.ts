@@ -278,12 +278,6 @@
         </translation>
     </message>
     <message numerus="yes">
-        <source>%Ln block(s) saved by sharing</source>
-        <translation>
-            <numerusform>共享节省 %Ln 个块</numerusform>
-        </translation>
-    </message>
-    <message numerus="yes">
         <source>%Ln sequence(s) preempted</source>
         <translation>
             <numerusform>抢占 %Ln 条序列</numerusform>
@@ -875,6 +869,10 @@
     <message>
         <source>%1 of it filled</source>
         <translation>其中填充 %1</translation>
+    </message>
+    <message>
+        <source>sharing saves %1</source>
+        <translation>共享节省 %1 个块</translation>
     </message>
     <message>
         <source>mean run %1</source>

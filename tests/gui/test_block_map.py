@@ -334,7 +334,7 @@ def test_the_header_counts_with_units(shown: Shown) -> None:
     shown.link.view.apply(*shown.feeder.message(b"stats", shown.feeder.stats()))
     shown.pool.write_header()
     usage = shown.pool._usage.text().replace("\u00a0", " ")
-    assert usage.endswith("20 blocks saved by sharing · mean run 5.20")
+    assert usage.endswith("sharing saves 20 · mean run 5.2")
 
 
 def test_the_legend_counts_and_singles_out(qtbot: QtBot, shown: Shown) -> None:

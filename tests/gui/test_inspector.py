@@ -57,7 +57,7 @@ def test_a_request_is_shown_in_full(inspector: Inspector, link: ScriptedLink, se
     link.answer(DescribeRequest, detail())
     shown = texts(inspector)
     for text in ("Request #7", "running", "13 / 64", "3, 2 of them shared", "Block table, 3 blocks", "1 block",
-                 "1.50 blocks"):  # fmt: skip
+                 "1.5 blocks"):  # fmt: skip
         assert text in shown
     assert [*inspector.request.chips.blocks] == [3, 9, 4]
     assert inspector.request.output.toPlainText() == "Hello wor"
