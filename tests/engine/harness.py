@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import torch
 from pagedeck.engine.attention import probe
-from pagedeck.engine.config import EngineConfig
+from pagedeck.engine.config import EngineConfig, parse_class_limits
 from pagedeck.engine.core import Engine, StepResult
 from pagedeck.engine.kv_cache import KVCache
 from pagedeck.engine.request import Request, StepPlan
@@ -58,6 +59,17 @@ class Troubled(TokenMemory):
         ]
 
 
+class CrampedRunner(ModelRunner):
+    """A real runner whose forward is denied its memory where it has more than ``memory`` tokens."""
+
+    memory = 10_000
+
+    def _forward(self, works: Any, *arguments: Any) -> Any:
+        if sum(work.count for work in works) > self.memory:
+            raise torch.OutOfMemoryError("denied")
+        return super()._forward(works, *arguments)
+
+
 def make_engine(
     *,
     num_blocks: int = 64,
@@ -96,7 +108,7 @@ def model_engine(model: Any, *, num_blocks: int = 64, block_size: int = 8, host_
     storage = KVStorage(layout, num_blocks * block_size, host_blocks * block_size, "cpu", ops)
     storage.pool.fill_(float("nan"))
     storage.host.fill_(float("nan"))
-    runner = ModelRunner(model, storage, ops)
+    runner = CrampedRunner(model, storage, ops)
     return make_engine(num_blocks=num_blocks, block_size=block_size, host_blocks=host_blocks, runner=runner, **more)
 
 
@@ -113,6 +125,9 @@ def step(engine: Engine) -> StepResult:
     report = result.report
     assert report.prefill_tokens + report.decode_tokens <= report.budget
     assert len(report.entries) <= engine.config.max_batch_size
+    running = Counter(s.class_name for s in engine.scheduler.running)
+    for name, limit in parse_class_limits(engine.config.class_limits).items():
+        assert running[name] <= limit
     return result
 
 

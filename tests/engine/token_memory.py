@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from pagedeck.engine.request import StepPlan, Work
+from pagedeck.engine.request import Scores, StepPlan, Work
 
 POISON = np.uint64(0xDEAD_DEAD_DEAD_DEAD)
 _MASK = (1 << 64) - 1
@@ -39,6 +39,25 @@ def next_token(numbers: np.ndarray, vocabulary: int, index: int = 0) -> int:
     """The token that follows a context of these numbers (uint64), in sample ``index`` of its request."""
     weights = np.arange(1, 2 * len(numbers), 2, dtype=np.uint64)
     return _mix(int((numbers * weights).sum(dtype=np.uint64)) ^ (index + 1)) % vocabulary
+
+
+def offer(numbers: np.ndarray, vocabulary: int, count: int) -> Scores:
+    """What stands for the ``count`` most probable tokens after a context of these numbers. Every eighth is below 16,
+    so that tests can have outputs end with one."""
+    state = next_token(numbers, 1 << 62)
+    logprob, found = 0.0, dict[int, float]()
+    while len(found) < min(count, vocabulary):
+        state = _mix(state + _START & _MASK)
+        token = state % (vocabulary if state >> 20 & 7 else min(16, vocabulary))
+        if token not in found:
+            logprob -= 0.05 + (state >> 32) % 1000 / 500
+            found[token] = logprob
+    return Scores(0.0, list(found), list(found.values()))
+
+
+def logprob_of(numbers: np.ndarray, token: int) -> float:
+    """What stands for the log-probability of ``token`` after a context of these numbers."""
+    return -(_mix(next_token(numbers, 1 << 62) ^ token) % 1000) / 250 - 0.01
 
 
 def generate(prompt: list[int], count: int, vocabulary: int, index: int = 0) -> list[int]:
@@ -79,6 +98,8 @@ class TokenMemory:
         self.steps += 1
         for work in plan.work:
             self._write(work, cache)
+            if work.scored:
+                self._score(work, cache)
         return [self._sample(work, cache) for work in plan.work if work.samples]
 
     def room(self) -> int:
@@ -141,6 +162,14 @@ class TokenMemory:
     def _sample(self, work: Work, cache: Any) -> int:
         numbers = self.read(work.sequence.number, work.start + work.count, cache)
         return next_token(numbers, self.vocabulary, work.sequence.index)
+
+    def _score(self, work: Work, cache: Any) -> None:
+        """Beams are offered tokens; other ranked samples learn how probable the one is that they get."""
+        numbers = self.read(work.sequence.number, work.start + work.count, cache)
+        if work.sequence.request.search is not None:
+            work.scores = offer(numbers, self.vocabulary, work.sequence.request.search.candidates)
+        else:
+            work.scores = Scores(logprob_of(numbers, self._sample(work, cache)), [], [])
 
     def _poison(self, memory: np.ndarray, pool: Any, size: int) -> None:
         fill = np.asarray(pool.fill)

@@ -1,0 +1,143 @@
+"""What requests must say, from a model alone: one sequence at a time, no blocks, no batches, no preemption."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import NamedTuple, Protocol
+
+import numpy as np
+import torch
+from pagedeck.engine.request import Request, Scores, Sequence
+from pagedeck.engine.sampler import Sampler
+from pagedeck.ipc.vocabulary import FinishReason, SamplingParams
+from transformers import PreTrainedModel
+
+from . import token_memory
+
+Tokens = tuple[int, ...]
+
+
+class Oracle(Protocol):
+    """A model and how tokens are chosen from it."""
+
+    def token(self, tokens: Tokens, index: int, sampling: SamplingParams) -> int:
+        """What follows ``tokens`` in sample ``index``."""
+
+    def logprob(self, tokens: Tokens, token: int) -> float:
+        """That of ``token`` after ``tokens``."""
+
+    def offer(self, tokens: Tokens, count: int) -> Scores:
+        """The ``count`` most probable tokens after ``tokens``."""
+
+
+class Result(NamedTuple):
+    tokens: list[int]
+    reason: FinishReason
+    score: float
+
+
+def results(oracle: Oracle, request: Request, eos: frozenset[int], longest: int) -> list[Result]:
+    """The samples of a request, in order, each of up to ``longest`` tokens with the prompt."""
+    sampling = request.sampling
+    ends = frozenset() if sampling.ignore_eos else eos
+    length = min(sampling.max_tokens, longest - len(request.prompt))
+    prompt = tuple(request.prompt)
+    if sampling.beam_width:
+        found = _search(oracle, prompt, length, ends, sampling)
+    else:
+        found = [_generate(oracle, prompt, length, ends, index, sampling) for index in range(sampling.width)]
+        if sampling.ranked:
+            found.sort(key=lambda result: -result.score)
+    return found[: sampling.n]
+
+
+def _generate(
+    oracle: Oracle, prompt: Tokens, length: int, ends: frozenset[int], index: int, sampling: SamplingParams
+) -> Result:
+    output: Tokens = ()
+    total = 0.0
+    while len(output) < length:
+        token = oracle.token(prompt + output, index, sampling)
+        if sampling.ranked:
+            total += oracle.logprob(prompt + output, token)
+        output += (token,)
+        if token in ends:
+            return Result(list(output), FinishReason.STOP, total / len(output))
+    return Result(list(output), FinishReason.LENGTH, total / len(output))
+
+
+def _search(
+    oracle: Oracle, prompt: Tokens, length: int, ends: frozenset[int], sampling: SamplingParams
+) -> list[Result]:
+    """Beam search as the textbooks have it, on whole outputs."""
+    width = sampling.beam_width
+    beams: list[tuple[float, Tokens]] = [(0.0, ())]
+    found: list[Result] = []
+    for size in range(1, length + 1):
+        pool = []
+        for total, output in beams:
+            offer = oracle.offer(prompt + output, width + len(ends))
+            pool += [(total + p, (*output, t)) for t, p in zip(offer.tokens, offer.logprobs, strict=True)]
+        pool.sort(reverse=True)
+        weight = size**sampling.length_penalty
+        for total, output in pool[:width]:
+            if output[-1] in ends:
+                found.append(Result(list(output), FinishReason.STOP, total / weight))
+            elif size == length:
+                found.append(Result(list(output), FinishReason.LENGTH, total / weight))
+        found = sorted(found, key=lambda result: -result.score)[:width]
+        beams = [beam for beam in pool if beam[1][-1] not in ends][:width]
+        full = len(found) == width
+        if full and (sampling.early_stopping or beams[0][0] / weight <= found[-1].score):
+            break
+    return found
+
+
+class NumberOracle:
+    """The "model" of :class:`token_memory.TokenMemory`."""
+
+    def __init__(self, vocabulary: int) -> None:
+        self.vocabulary = vocabulary
+        self._numbers = lru_cache(100_000)(self._compute)
+
+    def token(self, tokens: Tokens, index: int, sampling: SamplingParams) -> int:
+        return token_memory.next_token(self._array(tokens), self.vocabulary, index)
+
+    def logprob(self, tokens: Tokens, token: int) -> float:
+        return token_memory.logprob_of(self._array(tokens), token)
+
+    def offer(self, tokens: Tokens, count: int) -> Scores:
+        return token_memory.offer(self._array(tokens), self.vocabulary, count)
+
+    def _array(self, tokens: Tokens) -> np.ndarray:
+        return np.array(self._numbers(tokens), np.uint64)
+
+    def _compute(self, tokens: Tokens) -> list[int]:
+        if len(tokens) == 1:
+            return token_memory.content(list(tokens))
+        before = self._numbers(tokens[:-1])
+        return before + token_memory.content([tokens[-1]], before[-1], len(tokens) - 1)
+
+
+class ModelOracle:
+    """A real model with transformers' own attention, without any cache."""
+
+    def __init__(self, model: PreTrainedModel) -> None:
+        self._model = model
+        self._logits = lru_cache(100_000)(self._compute)
+
+    def token(self, tokens: Tokens, index: int, sampling: SamplingParams) -> int:
+        request = Request(0, "", list(tokens), sampling, 0)
+        return Sampler().sample(self._logits(tokens)[None], [Sequence(0, request, index, [])], [len(tokens)])[0]
+
+    def logprob(self, tokens: Tokens, token: int) -> float:
+        return float(torch.log_softmax(self._logits(tokens), 0)[token])
+
+    def offer(self, tokens: Tokens, count: int) -> Scores:
+        best = torch.log_softmax(self._logits(tokens), 0).topk(count)
+        return Scores(0.0, best.indices.tolist(), best.values.tolist())
+
+    @torch.inference_mode()
+    def _compute(self, tokens: Tokens) -> torch.Tensor:
+        logits: torch.Tensor = self._model(torch.tensor([tokens])).logits
+        return logits[0, -1]
