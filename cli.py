@@ -17,8 +17,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # Two threads that spin while they wait make each other wait when another process wants the cores; the OpenMP
     # runtime reads this once, when torch is loaded.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    if given and given[0].startswith("-") and given[0] not in ("-h", "--help", "--version"):
+        given.insert(0, "app")  # the app needs no naming, with options or without
     understood = parser()
-    options, rest = understood.parse_known_args(arguments)
+    options, rest = understood.parse_known_args(given)
     if rest and options.command != "app":
         understood.error(f"unrecognized arguments: {' '.join(rest)}")
     try:

@@ -34,6 +34,13 @@ def pagedeck(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False)
 
 
+def test_the_app_s_options_need_no_command(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("DISPLAY", "WAYLAND_DISPLAY", "QT_QPA_PLATFORM"):
+        monkeypatch.delenv(name, raising=False)
+    assert main(["--language", "zh"]) == 1
+    assert "There is no display for the app" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     "arguments",
     [

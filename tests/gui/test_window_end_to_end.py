@@ -172,8 +172,12 @@ def test_an_engine_let_go_serves_on(window: MainWindow, qtbot: QtBot, tmp_path: 
     window.close()
     engine = psutil.Process(pid)
     assert engine.is_running()
-    with Client("pagedeck") as client:
-        assert client.submit(prompt="the fox", max_tokens=4, ignore_eos=True).text()
-        client.shutdown(drain=False)
-    psutil.wait_procs([engine], timeout=60)
-    assert not engine.is_running()
+    try:
+        with Client("pagedeck") as client:
+            assert client.submit(prompt="the fox", max_tokens=4, ignore_eos=True).text()
+            client.shutdown(drain=False)
+        psutil.wait_procs([engine], timeout=60)
+        assert not engine.is_running()
+    finally:
+        if engine.is_running():
+            engine.kill()
