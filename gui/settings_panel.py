@@ -12,7 +12,6 @@ from PySide6.QtWidgets import (
     QLabel,
     QPushButton,
     QScrollArea,
-    QSizePolicy,
     QVBoxLayout,
     QWidget,
 )
@@ -60,7 +59,9 @@ class Effects(QWidget):
         figures = (
             (self.tr("Blocks moved"), quantities.count(report.blocks_moved)),
             (self.tr("Copied"), quantities.size(report.bytes_copied)),
-            (self.tr("Pause"), fill_in(self.tr("about %1 (estimate)"), pause) if report.dry_run else pause),
+            (self.tr("Pause, estimated"), fill_in(self.tr("about %1"), pause))
+            if report.dry_run
+            else (self.tr("Pause"), pause),
             (self.tr("Preempted"), words.counted.sequences(report.preempted)),
             (self.tr("Cached blocks given up"), quantities.count(report.cached_dropped)),
         )
@@ -154,9 +155,7 @@ class SettingsPanel(QWidget):
         buttons = QHBoxLayout()
         buttons.addWidget(self.apply_button, 1)
         buttons.addWidget(self.discard_button)
-        side = QWidget()
-        side.setFixedWidth(36 * theme.GRID)
-        side.setSizePolicy(QSizePolicy.Policy.Fixed, QSizePolicy.Policy.Expanding)
+        side = Column()
         column = QVBoxLayout(side)
         column.setContentsMargins(2 * theme.GRID, 2 * theme.GRID, 2 * theme.GRID, 2 * theme.GRID)
         column.setSpacing(theme.GRID)
@@ -170,7 +169,9 @@ class SettingsPanel(QWidget):
         column.addWidget(self._report_effects)
         column.addWidget(self.undo_button, 0, Qt.AlignmentFlag.AlignLeft)
         column.addStretch(1)
-        return side
+        scroll = plain_scroll(side)
+        scroll.setFixedWidth(36 * theme.GRID)
+        return scroll
 
     # --- settings -----------------------------------------------------------------------------------------------
 

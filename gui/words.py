@@ -145,6 +145,7 @@ _VALUES = {
     "True": QT_TRANSLATE_NOOP("Words", "on"),
     "False": QT_TRANSLATE_NOOP("Words", "off"),
     "None": QT_TRANSLATE_NOOP("Words", "automatic"),
+    "": QT_TRANSLATE_NOOP("Words", "none"),
 }
 
 

@@ -320,12 +320,16 @@
         <translation>拷贝量</translation>
     </message>
     <message>
-        <source>Pause</source>
-        <translation>停顿</translation>
+        <source>Pause, estimated</source>
+        <translation>停顿（预计）</translation>
     </message>
     <message>
-        <source>about %1 (estimate)</source>
-        <translation>约 %1（估计）</translation>
+        <source>about %1</source>
+        <translation>约 %1</translation>
+    </message>
+    <message>
+        <source>Pause</source>
+        <translation>停顿</translation>
     </message>
     <message>
         <source>Preempted</source>
@@ -1733,6 +1737,10 @@
     <message>
         <source>off</source>
         <translation>关闭</translation>
+    </message>
+    <message>
+        <source>none</source>
+        <translation>无</translation>
     </message>
     <message>
         <source>The engine is gone.</source>

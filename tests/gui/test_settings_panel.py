@@ -69,7 +69,7 @@ def test_an_edit_is_marked_and_previewed_and_nothing_is_applied(
     assert (message.changes, message.dry_run) == ({"block_size": 64}, True)
     link.answer(Reconfigure, report(dry_run=True, preempted=2, notes=["A note."]))
     shown = texts(panel)
-    for text in ("Block size 32 → 64", "212", "41 MiB", "about 38 ms (estimate)", "2 sequences", "A note."):
+    for text in ("Block size 32 → 64", "212", "41 MiB", "Pause, estimated", "about 38 ms", "2 sequences", "A note."):
         assert text in shown
     assert link.count(Reconfigure) == 1
 
