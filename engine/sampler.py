@@ -29,8 +29,9 @@ class Sampler:
     def __init__(self) -> None:
         self._seeds: dict[int, int] = {}
 
-    def sample(self, logits: Tensor, sequences: list[Sequence], positions: list[int]) -> list[int]:
-        """The next token of each row of ``logits`` [R, V]; ``positions`` [R] is where it will stand.
+    def sample(self, logits: Tensor, sequences: list[Sequence], positions: list[int]) -> Tensor:
+        """The next token (int64 [R]) of each row of ``logits`` [R, V]; ``positions`` [R] is where it will stand. It
+        stays on the device.
 
         -1 for a row with a NaN or +inf, or without any finite logit. A logit of -inf is never chosen.
         """
@@ -46,7 +47,7 @@ class Sampler:
             settings = [sequences[row].request.sampling for row in drawn]
             chosen = logits if len(drawn) == len(sequences) else logits[rows]
             tokens[rows] = _draw(chosen, best[rows], settings, uniform)
-        return torch.where(best.isfinite(), tokens, -1).tolist()
+        return torch.where(best.isfinite(), tokens, -1)
 
     @staticmethod
     def score(logits: Tensor, works: list[Work], tokens: list[int]) -> None:
