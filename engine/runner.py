@@ -63,9 +63,7 @@ class ModelRunner:
         return self.launch(plan, cache).tokens()
 
     @torch.inference_mode()
-    def _start(
-        self, journal: list[Transfer], block_size: int, step: PackedStep | None, sampling: list[Work]
-    ) -> Flight:
+    def _start(self, journal: list[Transfer], block_size: int, step: PackedStep | None, sampling: list[Work]) -> Flight:
         """All that the device does in a step, in order."""
         clock = clock_of(self._device)
         clock.mark()
@@ -106,7 +104,6 @@ class ModelRunner:
         if self._selects:
             return self.model(**arguments, logits_to_keep=step.sampled).logits[0]
         return self.model(**arguments).logits[0, step.sampled]
-
 
     def _sample(self, logits: Tensor, sampling: list[Work]) -> Tensor:
         """The next tokens (int64 [R]), which stay on the device. Work that wants scores has to wait for them."""

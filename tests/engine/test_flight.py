@@ -44,8 +44,7 @@ class Witness(Troubled):
 
 
 def engine_with(**settings: Any) -> tuple[Engine, Witness]:
-    num_blocks, size = settings.get("num_blocks", 64), settings.get("block_size", 8)
-    witness = Witness(num_blocks * size, settings.get("host_blocks", 0) * size)
+    witness = Witness(settings.get("num_blocks", 64) * 8, settings.get("host_blocks", 0) * 8)
     return make_engine(runner=witness, **settings), witness
 
 
@@ -170,7 +169,7 @@ def test_a_client_that_goes_leaves_a_step_in_flight_that_lands_for_nobody() -> N
 
 @pytest.mark.parametrize("preemption", ["recompute", "swap"])
 def test_what_is_preempted_in_flight_keeps_its_token_and_computes_it_again(preemption: str) -> None:
-    engine, _ = engine_with(num_blocks=8, host_blocks=16, preemption=preemption, prefix_caching=False)
+    engine, _ = engine_with(hasty=True, num_blocks=8, host_blocks=16, preemption=preemption, prefix_caching=False)
     requests = [submit(engine, f"r{i}", prompt(14, i), 30) for i in range(3)]
     results: list[StepResult] = []
     caught = 0
@@ -252,7 +251,7 @@ def test_memory_that_runs_out_at_launch_lets_the_step_before_land(refusals: int)
 
 def test_what_lost_its_blocks_behind_a_step_that_found_no_memory_samples_nothing_there() -> None:
     def start() -> tuple[Engine, Witness, list[Request]]:
-        engine, witness = engine_with(num_blocks=6, prefix_caching=False, preemption="recompute", token_budget=64)
+        engine, witness = engine_with(hasty=True, num_blocks=6, prefix_caching=False, preemption="recompute")
         return engine, witness, [submit(engine, f"r{i}", prompt(15, i), 30) for i in range(2)]
 
     engine, _, requests = start()
