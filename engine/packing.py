@@ -10,6 +10,7 @@ from torch import Tensor
 
 from ..kernels import PagedBatch
 from .kv_cache import KVCache
+from .placement import to_device
 from .request import Work
 
 
@@ -67,11 +68,6 @@ def pack(works: list[Work], cache: KVCache, device: torch.device, sampled: dict[
             max_context=int(context.max()),
         ),
     )
-
-
-def to_device(tensor: Tensor, device: torch.device) -> Tensor:
-    """A tensor of the host on ``device``, without waiting for the device: from pageable memory a copy would."""
-    return tensor if device.type == "cpu" else tensor.pin_memory().to(device, non_blocking=True)
 
 
 def _known_tokens(works: list[Work], rows: dict[int, int]) -> tuple[list[int], list[int], list[int]]:

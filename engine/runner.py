@@ -14,6 +14,7 @@ from .clocks import Clock, clock_of
 from .flight import Flight
 from .kv_cache import KVCache, Transfer
 from .packing import PackedStep, pack
+from .placement import to_host
 from .request import StepPlan, Work
 from .reshape import Reshape
 from .sampler import Sampler
@@ -74,7 +75,7 @@ class ModelRunner:
         logits = self._forward(step)
         clock.mark()
         self._sampled = self._sample(logits, sampling)
-        tokens = _to_host(self._sampled)
+        tokens = to_host(self._sampled)
         clock.mark()
         return _Landing(self, clock, copied, tokens)
 
@@ -131,10 +132,3 @@ class _Landing:
         runner.forward_ms, runner.sample_ms = parts or (0.0, 0.0)
         runner.bytes_copied = self._copied
         return [] if self._sampled is None else self._sampled.tolist()
-
-
-def _to_host(tensor: Tensor) -> Tensor:
-    """A copy on the host, complete when the device has done what it was given so far; the host does not wait."""
-    if tensor.device.type == "cpu":
-        return tensor
-    return torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True).copy_(tensor, non_blocking=True)

@@ -25,6 +25,9 @@ from .tiny_models import tiny_model
 
 FILTERS: list[dict[str, Any]] = [{}, {"top_p": 0.8}, {"top_k": 5}, {"min_p": 0.1}, {"n": 3}, {"temperature": 0.0}]
 
+#: What the host has to see after each step.
+RANKED: list[dict[str, Any]] = [{"best_of": 3, "n": 2}, {"beam_width": 3, "temperature": 0.0, "n": 2}]
+
 
 class Deferred:
     """A launch that is computed when it, or a later one, lands."""
@@ -94,12 +97,15 @@ def test_with_a_step_in_flight_the_model_says_what_generate_says(kind: str, num_
 
 
 @pytest.mark.parametrize("num_blocks", [96, 24], ids=["enough", "scarce"])
-def test_seeds_choose_the_same_tokens_with_and_without(llama: PreTrainedModel, num_blocks: int) -> None:
+@pytest.mark.parametrize("filters", [FILTERS, [*FILTERS, *RANKED]], ids=["sampled", "ranked too"])
+def test_seeds_choose_the_same_tokens_with_and_without(
+    llama: PreTrainedModel, num_blocks: int, filters: list[dict[str, Any]]
+) -> None:
     def sampled(kind: type[ModelRunner]) -> list[list[list[int]]]:
         engine = make_engine(llama, kind, num_blocks, eos_ids=frozenset({3, 4, 5}))
         requests = []
         for number, prompt in enumerate(prompts()):
-            more = FILTERS[number % len(FILTERS)]
+            more = filters[number % len(filters)]
             requests.append((prompt, SamplingParams(**{"max_tokens": 24, "temperature": 1.3, "seed": number, **more})))
         return serve(engine, requests)
 
