@@ -1,24 +1,19 @@
-"""A model with a step in flight: token for token what it says without one, sampled too, and what ``generate`` says.
-
-Deferred evaluation stands for the device: a launch packs what a device would be told, and nothing is computed before
-the flight lands. So whatever a launch reads too early, or a landing too late, shows in the tokens.
-"""
+"""A model with a step in flight: token for token what it says without one, sampled too, and what ``generate`` says."""
 
 from __future__ import annotations
 
-from collections import deque
 from typing import Any
 
 import pytest
 import torch
 from pagedeck.engine.attention import ATTENTION_NAME
 from pagedeck.engine.core import Engine
-from pagedeck.engine.flight import Flight
 from pagedeck.engine.request import Request
 from pagedeck.engine.runner import ModelRunner
 from pagedeck.ipc.vocabulary import FinishReason, SamplingParams
 from transformers import PreTrainedModel
 
+from .deferred import DeferredRunner
 from .harness import model_engine, run
 from .test_runner import generated, prompts
 from .tiny_models import tiny_model
@@ -27,38 +22,6 @@ FILTERS: list[dict[str, Any]] = [{}, {"top_p": 0.8}, {"top_k": 5}, {"min_p": 0.1
 
 #: What the host has to see after each step.
 RANKED: list[dict[str, Any]] = [{"best_of": 3, "n": 2}, {"beam_width": 3, "temperature": 0.0, "n": 2}]
-
-
-class Deferred:
-    """A launch that is computed when it, or a later one, lands."""
-
-    def __init__(self, runner: DeferredRunner, told: tuple[Any, ...]) -> None:
-        self.runner = runner
-        self.told = told
-        self.flight: Flight | None = None
-
-    def tokens(self) -> list[int]:
-        while self.flight is None:
-            following = self.runner.queue.popleft()
-            following.flight = ModelRunner._start(self.runner, *following.told)
-        return self.flight.tokens()
-
-
-class DeferredRunner(ModelRunner):
-    def __init__(self, *arguments: Any) -> None:
-        super().__init__(*arguments)
-        self.depth = 1
-        self.queue: deque[Deferred] = deque()
-        self.overlaps = 0
-        self.unknown = 0
-
-    def _start(self, *told: Any) -> Flight:
-        _, _, step, _ = told
-        self.overlaps += bool(self.queue) and step is not None
-        self.unknown += 0 if step is None else len(step.unknown)
-        flight = Deferred(self, told)
-        self.queue.append(flight)
-        return flight
 
 
 def make_engine(model: PreTrainedModel, kind: type[ModelRunner], num_blocks: int = 96, **more: Any) -> Engine:
