@@ -12,7 +12,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from ..ipc.vocabulary import FinishReason, Refused, RequestState, SamplingParams, parse_priority
 from .beam import BeamSearch, Hypothesis
@@ -20,6 +20,7 @@ from .capacity import check_fits, check_places, longest
 from .config import EngineConfig
 from .cost import Speeds
 from .facts import tier_facts
+from .flight import Flights, Runner, Step
 from .kv_cache import KVCache
 from .metrics import Metrics
 from .reconfigure import Reconfiguration, reconfigure
@@ -28,37 +29,12 @@ from .scheduler import DEFAULT_BUDGET, Scheduler
 
 if TYPE_CHECKING:
     from .detokenizer import TextStream
-    from .reshape import Reshape
 
 log = logging.getLogger(__name__)
 
 #: How many ended requests stay known, and how many tokens they may hold between them.
 ENDED_KEPT = 1_000
 ENDED_TOKENS_KEPT = 2_000_000
-
-
-class Runner(Protocol):
-    """What computes: a model over the tensors behind a cache."""
-
-    slot_bytes: int
-    forward_ms: float  # of the last execute
-    sample_ms: float
-    bytes_copied: int  # by the journal of the last execute
-
-    def execute(self, plan: StepPlan, cache: KVCache) -> list[int]:
-        """Carry out and clear the cache's journal, then compute the plan's work, if any. Returns the next token of
-        each work that samples, in plan order; -1 where its logits were not finite. Work that is ``scored`` gets its
-        ``scores``."""
-
-    def room(self) -> int:
-        """The most slots that the device pool could have now."""
-
-    def reshape(self, change: Reshape) -> int:
-        """Give both pools their new sizes and move what they hold; returns bytes copied. Raises ``MemoryError`` or
-        ``RuntimeError`` where the memory is not there, with everything as it was."""
-
-    def forget(self, seq: int) -> None:
-        """A sequence ended."""
 
 
 @dataclass(slots=True)
@@ -143,12 +119,15 @@ class Engine:
         self._last_request = 0
         self._last_sequence = 0
         self._unreported: list[Request] = []  # ended since the last step
+        self._flights = Flights(runner, cache, self._fail_all, self._shrink)
+        self._results: deque[StepResult] = deque()  # of steps that have landed
         self._ended_tokens = 0
+        self._landed = 0.0  # perf_counter, when the last step landed
 
     @property
     def has_work(self) -> bool:
         """Whether :meth:`step` has anything to do or to report."""
-        return bool(self.requests or self._unreported)
+        return bool(self.requests or self._unreported or self._flights or self._results)
 
     # --- requests ---------------------------------------------------------------------------------------------------
 
@@ -235,11 +214,13 @@ class Engine:
         self.scheduler.set_priority(request, parsed)
 
     def reconfigure(self, changes: dict[str, Any], *, dry_run: bool = False) -> Reconfiguration:
-        """Change live settings, all of them or none; with ``dry_run`` only tell what would happen.
+        """Change live settings, all of them or none; with ``dry_run`` only tell what would happen. Steps in flight
+        land first.
 
         Raises:
             Refused: a change that is not acceptable; nothing has changed.
         """
+        self.land()
         return reconfigure(self, changes, dry_run=dry_run)
 
     def _check_prompt(self, prompt: list[int]) -> None:
@@ -252,100 +233,87 @@ class Engine:
     # --- the step ---------------------------------------------------------------------------------------------------
 
     def step(self) -> StepResult:
-        """Plan one step, compute it, and take in what came of it."""
+        """Keep the device busy, wait for the oldest step in flight, and take in what came of it.
+
+        A device that computes on its own gets the next step before the one it has is awaited.
+        """
+        if not self._results:
+            while self._flights.may_launch and self._launch():
+                pass
+            self._land()
+        return self._results.popleft()
+
+    def land(self) -> None:
+        """Wait for all steps in flight; the next calls of :meth:`step` return what came of them."""
+        while self._flights:
+            self._land()
+
+    def run_journal(self) -> None:
+        """Carry out the cache's pending copies. Nothing is in flight."""
+        if self.cache.journal:
+            self.runner.execute(StepPlan(), self.cache)
+            self.speeds.link.add(self.runner.bytes_copied, self.runner.copy_ms / 1e3)
+
+    def _launch(self) -> bool:
+        """Plan the next step and launch it; False if there is nothing for it while others are in flight."""
         begun = time.perf_counter()
-        self.step_number += 1
-        self.cache.step = self.step_number
+        number = self.cache.step = self.step_number + 1
         budget = self.scheduler.budget
-        plan = self.scheduler.plan(self.step_number)
-        planned = time.perf_counter()
+        plan = self.scheduler.plan(number)
+        if self._flights and plan.is_empty:
+            return False
+        self.step_number = number
+        schedule_ms = (time.perf_counter() - begun) * 1e3
         self._note_starts(plan)
         entries = [(work.sequence.request.number, work.count, work.prefill) for work in plan.work]
-        execution = _Execution()
-        self.run_journal()
-        self._execute(plan.work, execution)
-        if self.scheduler.budget < budget:
-            log.warning(
-                "step %d ran out of working memory; steps have at most %d tokens until token_budget is set again",
-                self.step_number,
-                self.scheduler.budget,
-            )
-        outputs = self._accept(execution.sampled)
-        prefill_tokens = sum(count for _, count, prefill in entries if prefill)
-        decode_tokens = sum(count for _, count, prefill in entries if not prefill)
-        if prefill_tokens > decode_tokens:
-            self.speeds.prefill.add(prefill_tokens, execution.forward_ms / 1e3)
+        self._flights.launch(Step(number, budget, plan, begun, schedule_ms, entries))
+        return True
+
+    def _land(self) -> None:
+        step = self._flights.land()
+        outputs = self._accept(step.sampled)
+        report = self._report(step)
+        if report.prefill_tokens > report.decode_tokens:
+            self.speeds.prefill.add(report.prefill_tokens, step.forward_ms / 1e3)
+        self.speeds.link.add(step.bytes_copied, step.copy_ms / 1e3)
+        self._note_step(report, step.redone)
         ended, self._unreported = self._unreported, []
-        total_ms = (time.perf_counter() - begun) * 1e3
-        schedule_ms = (planned - begun) * 1e3
-        other_ms = max(0.0, total_ms - schedule_ms - execution.forward_ms - execution.sample_ms)
-        report = StepReport(
-            step=self.step_number,
+        self._results.append(StepResult(outputs, ended, report, [s.request for s in step.plan.started]))
+
+    def _report(self, step: Step) -> StepReport:
+        """What telemetry tells of a step that has landed. Its time is that since it began or, if the host was ahead of
+        the device, since the step before landed; ``other_ms`` is what no part of the step explains of that."""
+        landed = time.perf_counter()
+        total_ms = (landed - max(step.begun, self._landed)) * 1e3
+        self._landed = landed
+        plan = step.plan
+        return StepReport(
+            step=step.number,
             time=time.time(),
-            budget=budget,
-            prefill_tokens=prefill_tokens,
-            decode_tokens=decode_tokens,
+            budget=step.budget,
+            prefill_tokens=sum(count for _, count, prefill in step.entries if prefill),
+            decode_tokens=sum(count for _, count, prefill in step.entries if not prefill),
             running=len(self.scheduler.running),
             waiting=len(self.scheduler.waiting) - self.scheduler.swapped,
             swapped=self.scheduler.swapped,
-            schedule_ms=schedule_ms,
-            forward_ms=execution.forward_ms,
-            sample_ms=execution.sample_ms,
-            other_ms=other_ms,
-            entries=entries,
+            schedule_ms=step.schedule_ms,
+            forward_ms=step.forward_ms,
+            sample_ms=step.sample_ms,
+            other_ms=max(0.0, total_ms - step.schedule_ms - step.forward_ms - step.sample_ms),
+            entries=step.entries,
             preempted=[s.request.number for s in plan.preempted],
             swapped_out=[s.request.number for s in plan.swapped_out],
             resumed=[s.request.number for s in plan.resumed],
         )
-        self._note_step(report, execution)
-        return StepResult(outputs, ended, report, [s.request for s in plan.started])
 
-    def run_journal(self) -> int:
-        """Carry out the cache's pending copies; returns the bytes. Timed on its own, so that the choice between
-        swapping and recomputing knows the link's speed."""
-        if not self.cache.journal:
-            return 0
-        begun = self.clock()
-        self.runner.execute(StepPlan(), self.cache)
-        self.speeds.link.add(self.runner.bytes_copied, self.clock() - begun)
-        return self.runner.bytes_copied
-
-    def _execute(self, works: list[Work], execution: _Execution) -> None:
-        """Compute ``works``: at once, or where working memory does not suffice, in smaller parts."""
-        if not works:
-            return
-        try:
-            tokens = self.runner.execute(StepPlan(works), self.cache)
-        except Exception as error:
-            parts = _halves(works) if _is_out_of_memory(error) else None
-            if parts is None:
-                log.exception("step %d failed", self.step_number)
-                self._fail_all(works, error)
-                return
-            failed = sum(work.count for work in works)
-            self.scheduler.ceiling = max(1, min(self.scheduler.ceiling, failed // 2))
-            for part in parts:  # what failed in the first part has no place in the second
-                self._execute([work for work in part if work.sequence.finish_reason is None], execution)
-            return
-        execution.forward_ms += self.runner.forward_ms
-        execution.sample_ms += self.runner.sample_ms
-        self._commit(works, execution)
-        execution.sampled += zip([work for work in works if work.samples], tokens, strict=True)
-
-    def _commit(self, works: list[Work], execution: _Execution) -> None:
-        seqs: list[int] = []
-        tokens: list[int] = []
-        for work in works:
-            sequence, start = work.sequence, work.start
-            stop = sequence.computed = start + work.count
-            if start < sequence.furthest:
-                execution.redone += min(sequence.furthest, stop) - start
-            if work.count == 1:
-                seqs.append(sequence.number)
-                tokens.append(sequence.tokens[start])
-            else:
-                self.cache.commit(sequence.number, sequence.tokens, stop)
-        self.cache.commit_next(seqs, tokens)
+    def _shrink(self, tokens: int) -> None:
+        """So many tokens found too little working memory: plan smaller steps."""
+        self.scheduler.ceiling = max(1, min(self.scheduler.ceiling, tokens // 2))
+        log.warning(
+            "a step of %d tokens ran out of working memory; steps have at most %d until token_budget is set again",
+            tokens,
+            self.scheduler.budget,
+        )
 
     def _accept(self, sampled: list[tuple[Work, int]]) -> list[Output]:
         """Append sampled tokens to their sequences, and end those that end with them."""
@@ -357,7 +325,7 @@ class Engine:
         for work, token in sampled:
             sequence = work.sequence
             request = sequence.request
-            if sequence.finish_reason is not None:  # another sample of its request failed in this step
+            if sequence.finish_reason is not None:  # it ended while this token was in flight
                 continue
             if token < 0:
                 self._fail(
@@ -375,6 +343,7 @@ class Engine:
                 self.metrics.first_token(request, now)
             sequence.last_token = now
             tokens += 1
+            sequence.in_flight -= 1
             if request.search is not None:
                 sequence.offer = work.scores
                 searching[request.number] = request
@@ -483,6 +452,7 @@ class Engine:
         self.scheduler.remove(sequence)
         sequence.state = state
         sequence.finish_reason = reason
+        sequence.in_flight = 0
         self._streams.pop(sequence.number, None)
         self.runner.forget(sequence.number)
 
@@ -492,6 +462,7 @@ class Engine:
 
     def _fail_all(self, works: list[Work], error: Exception) -> None:
         """The step could not be computed: what was in it cannot go on, everything else can."""
+        log.error("a step failed", exc_info=error)
         requests = {work.sequence.request.number: work.sequence.request for work in works}
         for request in requests.values():
             self._fail(request, "internal", f"The step that held the request failed: {type(error).__name__}: {error}")
@@ -545,11 +516,11 @@ class Engine:
             sequence.request.started = now
             self.metrics.started(sequence.request, now)
 
-    def _note_step(self, report: StepReport, execution: _Execution) -> None:
+    def _note_step(self, report: StepReport, redone: int) -> None:
         self.metrics.step(
             report.prefill_tokens,
             report.decode_tokens,
-            execution.redone,
+            redone,
             preempted=len(report.preempted),
             swapped=len(report.swapped_out),
             times=(report.schedule_ms, report.forward_ms, report.sample_ms, report.other_ms),
@@ -566,37 +537,5 @@ class Engine:
         return self.speeds.swap_is_cheaper(blocks * self.cache.block_size * self.runner.slot_bytes, sequence.computed)
 
 
-@dataclass(slots=True)
-class _Execution:
-    """What came of the parts that a step was computed in."""
-
-    sampled: list[tuple[Work, int]] = field(default_factory=list)
-    forward_ms: float = 0.0
-    sample_ms: float = 0.0
-    redone: int = 0  # tokens
-
-
 def _tokens_of(request: Request) -> int:
     return len(request.prompt) + sum(len(s.tokens) for s in request.sequences)
-
-
-def _is_out_of_memory(error: Exception) -> bool:
-    # By name and text: torch's own class may not be imported here, and its CPU allocator raises a bare RuntimeError.
-    return (
-        isinstance(error, MemoryError)
-        or type(error).__name__ == "OutOfMemoryError"
-        or (isinstance(error, RuntimeError) and "can't allocate memory" in str(error))
-    )
-
-
-def _halves(works: list[Work]) -> tuple[list[Work], list[Work]] | None:
-    """Two smaller steps that compute the same, or ``None`` for a single token."""
-    if len(works) > 1:
-        middle = len(works) // 2
-        return works[:middle], works[middle:]
-    work = works[0]
-    if work.count == 1:
-        return None
-    half = work.count // 2
-    first = Work(work.sequence, work.start, half, False)
-    return [first], [Work(work.sequence, work.start + half, work.count - half, work.samples)]

@@ -87,7 +87,7 @@ class Forecast:
 
     def _of(self, sequences: list[Sequence]) -> np.ndarray:
         count = len(sequences)
-        known = np.fromiter((len(s.tokens) for s in sequences), np.float64, count)
+        known = np.fromiter((s.length for s in sequences), np.float64, count)
         prompts = np.fromiter((len(s.request.prompt) for s in sequences), np.float64, count)
         longest = np.fromiter((s.request.longest for s in sequences), np.float64, count)
         found = np.fromiter((s.found for s in sequences), np.float64, count)
@@ -104,7 +104,7 @@ class Forecast:
 
 def _left(sequence: Sequence) -> int:
     """Tokens until the sequence is cut off."""
-    return sequence.request.longest - len(sequence.tokens)
+    return sequence.request.longest - sequence.length
 
 
 def _peak(sums: np.ndarray) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
@@ -24,8 +25,9 @@ class Scores(NamedTuple):
 class Sequence:
     """One sample of a request: the prompt's tokens and what was generated after them.
 
-    ``computed`` counts the tokens whose keys and values are in the cache. ``len(tokens) - computed`` is what still
-    has to run: 1 while decoding, more while prefilling (or recomputing), 0 for a beam that waits for the others.
+    ``computed`` counts the tokens whose keys and values are in the cache, or will be once the steps in flight have
+    landed. ``length - computed`` is what still has to run: 1 while decoding, more while prefilling (or recomputing), 0
+    for a beam that waits for the others.
     """
 
     number: int  # unique in the engine; names its block table in the cache
@@ -33,6 +35,7 @@ class Sequence:
     index: int  # which of the request's n samples
     tokens: list[int]
     computed: int = 0
+    in_flight: int = 0  # tokens being sampled: they exist, but their values are not known yet
     finish_reason: FinishReason | None = None
     state: RequestState = RequestState.WAITING
     room: int = 0  # tokens that it has slots of its own for, as far as the scheduler knows without asking the cache
@@ -57,14 +60,24 @@ class Sequence:
         return len(self.tokens) - len(self.request.prompt)
 
     @property
+    def length(self) -> int:
+        """Its tokens, those in flight included."""
+        return len(self.tokens) + self.in_flight
+
+    @property
+    def complete(self) -> bool:
+        """Whether its length alone ends it, once all its tokens are known."""
+        return self.length >= self.request.longest
+
+    @property
     def pending(self) -> int:
-        """Tokens that are known but not computed yet."""
-        return len(self.tokens) - self.computed
+        """Tokens that exist but are not computed yet."""
+        return self.length - self.computed
 
     @property
     def idle(self) -> bool:
         """Whether it is a beam that waits for the others of its request."""
-        return self.computed == len(self.tokens)
+        return self.computed == self.length
 
     @property
     def class_name(self) -> str:
@@ -104,7 +117,7 @@ class Request:
     first_token: float | None = None
     ended: float | None = None
     ranked: bool = False  # its samples are compared, and nothing is told before the last of them has ended
-    longest: int = 0  # tokens that one sample can reach, prompt and output
+    longest: int = sys.maxsize  # tokens that one sample can reach, prompt and output
     cached_tokens: int = 0  # prompt tokens found in the cache when it first ran
     preemptions: int = 0
     forked: bool = True  # False while one sequence computes the prompt of several samples or beams
@@ -202,3 +215,7 @@ class StepPlan:
     @property
     def tokens(self) -> int:
         return sum(w.count for w in self.work)
+
+    @property
+    def is_empty(self) -> bool:
+        return not (self.work or self.started or self.preempted or self.swapped_out or self.resumed)

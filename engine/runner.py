@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-from time import perf_counter
 from typing import TYPE_CHECKING
 
 import torch
@@ -11,8 +10,11 @@ from torch import Tensor
 
 from ..kernels import Ops
 from .attention import PagedContext
-from .kv_cache import KVCache
-from .packing import pack
+from .clocks import Clock, clock_of
+from .flight import Flight
+from .kv_cache import KVCache, Transfer
+from .packing import PackedStep, pack
+from .placement import to_host
 from .request import StepPlan, Work
 from .reshape import Reshape
 from .sampler import Sampler
@@ -23,7 +25,10 @@ if TYPE_CHECKING:
 
 
 class ModelRunner:
-    """Runs steps of one model over one storage. Not for use by several threads at once."""
+    """Runs steps of one model over one storage. Not for use by several threads at once.
+
+    On a CUDA device a launch returns before the device has begun; on the CPU it has finished by then.
+    """
 
     def __init__(self, model: PreTrainedModel, storage: KVStorage, ops: Ops) -> None:
         self.model = model
@@ -32,36 +37,47 @@ class ModelRunner:
         self.slot_bytes = storage.layout.slot_bytes
         self.forward_ms = 0.0
         self.sample_ms = 0.0
+        self.copy_ms = 0.0
         self.bytes_copied = 0
         self._sampler = Sampler()
         self._device = storage.pool.device
+        self.depth = 1 if self._device.type == "cuda" else 0
         self._selects = "logits_to_keep" in inspect.signature(model.forward).parameters
+        self._rows: dict[int, int] = {}  # of the last launch: sequence number -> row of its sampled tokens
+        self._sampled = torch.zeros(0, dtype=torch.int64, device=self._device)  # these tokens, on the device
 
-    @torch.inference_mode()
-    def execute(self, plan: StepPlan, cache: KVCache) -> list[int]:
-        """The cache's pending copies, then one forward of the plan's tokens.
-
-        Returns the next token of each work that samples, in plan order; -1 where its logits were not finite.
-        """
-        started = perf_counter()
-        self.bytes_copied = self.storage.execute(cache.journal, cache.block_size)
+    def launch(self, plan: StepPlan, cache: KVCache) -> Flight:
+        """The cache's pending copies, then one forward of the plan's tokens and a sample for each work that wants one.
+        All that is read of the host is read now."""
+        journal = list(cache.journal)
         cache.journal.clear()
         if not plan.work:
-            self.forward_ms = self.sample_ms = 0.0
-            return []
-        logits = self._forward(plan.work, cache)
-        if self._device.type == "cuda":
-            torch.cuda.synchronize(self._device)
-        computed = perf_counter()
-        self.forward_ms = (computed - started) * 1e3
+            return self._start(journal, cache.block_size, None, [])
+        step = pack(plan.work, cache, self._device, self._rows)
         sampling = [work for work in plan.work if work.samples]
-        tokens: list[int] = []
-        if sampling:
-            positions = [work.start + work.count for work in sampling]
-            tokens = self._sampler.sample(logits, [work.sequence for work in sampling], positions)
-            self._sampler.score(logits, sampling, tokens)
-        self.sample_ms = (perf_counter() - computed) * 1e3
-        return tokens
+        self._rows = {work.sequence.number: row for row, work in enumerate(sampling)}
+        return self._start(journal, cache.block_size, step, sampling)
+
+    def execute(self, plan: StepPlan, cache: KVCache) -> list[int]:
+        """Launch and wait. The next token of each work that samples, in plan order; -1 where its logits were not
+        finite."""
+        return self.launch(plan, cache).tokens()
+
+    @torch.inference_mode()
+    def _start(self, journal: list[Transfer], block_size: int, step: PackedStep | None, sampling: list[Work]) -> Flight:
+        """All that the device does in a step, in order."""
+        clock = clock_of(self._device)
+        clock.mark()
+        copied = self.storage.execute(journal, block_size)
+        clock.mark()
+        if step is None:
+            return _Landing(self, clock, copied, None)
+        logits = self._forward(step)
+        clock.mark()
+        self._sampled = self._sample(logits, sampling)
+        tokens = to_host(self._sampled)
+        clock.mark()
+        return _Landing(self, clock, copied, tokens)
 
     def room(self) -> int:
         """The most slots that the device pool could have now."""
@@ -75,9 +91,11 @@ class ModelRunner:
     def forget(self, seq: int) -> None:
         self._sampler.forget(seq)
 
-    def _forward(self, works: list[Work], cache: KVCache) -> Tensor:
+    def _forward(self, step: PackedStep) -> Tensor:
         """Logits [R, V] of the last token of each work that samples."""
-        step = pack(works, cache, self._device)
+        if len(step.unknown):
+            # A row without finite logits has no token; its request fails when it lands, whatever is computed here.
+            step.input_ids[0, step.unknown] = self._sampled[step.sources].clamp_(min=0)
         arguments = {
             "input_ids": step.input_ids,
             "position_ids": step.position_ids,
@@ -87,3 +105,30 @@ class ModelRunner:
         if self._selects:
             return self.model(**arguments, logits_to_keep=step.sampled).logits[0]
         return self.model(**arguments).logits[0, step.sampled]
+
+    def _sample(self, logits: Tensor, sampling: list[Work]) -> Tensor:
+        """The next tokens (int64 [R]), which stay on the device. Work that wants scores has to wait for them."""
+        if not sampling:
+            return self._sampled[:0]
+        positions = [work.start + work.count for work in sampling]
+        tokens = self._sampler.sample(logits, [work.sequence for work in sampling], positions)
+        if any(work.scored for work in sampling):
+            self._sampler.score(logits, sampling, tokens.tolist())
+        return tokens
+
+
+class _Landing:
+    """A launch of a :class:`ModelRunner`, which learns how long its parts took when it lands."""
+
+    def __init__(self, runner: ModelRunner, clock: Clock, copied: int, sampled: Tensor | None) -> None:
+        self._runner = runner
+        self._clock = clock
+        self._copied = copied
+        self._sampled = sampled  # on the host once the clock's last mark is reached
+
+    def tokens(self) -> list[int]:
+        runner = self._runner
+        runner.copy_ms, *parts = self._clock.laps()
+        runner.forward_ms, runner.sample_ms = parts or (0.0, 0.0)
+        runner.bytes_copied = self._copied
+        return [] if self._sampled is None else self._sampled.tolist()

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from ..ipc.vocabulary import SamplingParams
+from .placement import to_device
 from .request import Scores, Sequence, Work
 
 #: Largest logits looked at first to find a top-k or top-p threshold; eight times as many when they do not suffice.
@@ -29,15 +30,16 @@ class Sampler:
     def __init__(self) -> None:
         self._seeds: dict[int, int] = {}
 
-    def sample(self, logits: Tensor, sequences: list[Sequence], positions: list[int]) -> list[int]:
-        """The next token of each row of ``logits`` [R, V]; ``positions`` [R] is where it will stand.
+    def sample(self, logits: Tensor, sequences: list[Sequence], positions: list[int]) -> Tensor:
+        """The next token (int64 [R]) of each row of ``logits`` [R, V]; ``positions`` [R] is where it will stand. It
+        stays on the device.
 
         -1 for a row with a NaN or +inf, or without any finite logit. A logit of -inf is never chosen.
         """
         best, tokens = logits.max(dim=-1)
         drawn = [row for row, sequence in enumerate(sequences) if sequence.request.sampling.temperature > 0]
         if drawn:
-            rows = torch.tensor(drawn, device=logits.device)
+            rows = to_device(torch.tensor(drawn), logits.device)
             uniform = uniforms(
                 [self._seed(sequences[row]) for row in drawn],
                 [sequences[row].index for row in drawn],
@@ -46,7 +48,7 @@ class Sampler:
             settings = [sequences[row].request.sampling for row in drawn]
             chosen = logits if len(drawn) == len(sequences) else logits[rows]
             tokens[rows] = _draw(chosen, best[rows], settings, uniform)
-        return torch.where(best.isfinite(), tokens, -1).tolist()
+        return torch.where(best.isfinite(), tokens, -1)
 
     @staticmethod
     def score(logits: Tensor, works: list[Work], tokens: list[int]) -> None:
@@ -95,7 +97,7 @@ def _draw(logits: Tensor, best: Tensor, settings: list[SamplingParams], uniform:
     precision = torch.promote_types(logits.dtype, torch.float32)
 
     def column(values: list[float]) -> Tensor:
-        return torch.tensor(values, dtype=precision, device=logits.device).unsqueeze(1)
+        return to_device(torch.tensor(values, dtype=precision), logits.device).unsqueeze(1)
 
     # Subtracting the maximum first keeps a tiny temperature from overflowing.
     scaled = (logits.to(precision) - best.unsqueeze(1)).div_(column([s.temperature for s in settings]))
@@ -104,16 +106,18 @@ def _draw(logits: Tensor, best: Tensor, settings: list[SamplingParams], uniform:
     vocabulary = logits.shape[1]
     ranked = [row for row, s in enumerate(settings) if 0 < s.top_k < vocabulary or s.top_p < 1]
     if ranked:
-        rows = torch.tensor(ranked, device=logits.device)
-        kept = torch.tensor([min(settings[row].top_k, vocabulary) or vocabulary for row in ranked]).to(logits.device)
+        rows = to_device(torch.tensor(ranked), logits.device)
+        kept = [min(settings[row].top_k, vocabulary) or vocabulary for row in ranked]
         top_p = column([settings[row].top_p for row in ranked])[:, 0]
         chosen = scaled if len(ranked) == len(settings) else scaled[rows]
-        smallest = _thresholds(chosen, weights.sum(dim=1)[rows], kept, top_p, CANDIDATES)
+        smallest = _thresholds(
+            chosen, weights.sum(dim=1)[rows], to_device(torch.tensor(kept), logits.device), top_p, CANDIDATES
+        )
         thresholds[rows, 0] = torch.maximum(thresholds[rows, 0], smallest)
     if ranked or any(s.min_p > 0 for s in settings):
         # A scaled maximum is 0; rounding must never filter it out.
         weights.masked_fill_(scaled < thresholds.clamp_(max=0), 0)
-    return _invert(weights, torch.from_numpy(uniform).to(logits.device))
+    return _invert(weights, to_device(torch.from_numpy(uniform), logits.device))
 
 
 def _invert(weights: Tensor, uniform: Tensor) -> Tensor:

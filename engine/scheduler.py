@@ -126,8 +126,11 @@ class Scheduler:
         self._refused = None
 
     def preempt(self, sequence: Sequence, *, may_swap: bool = True) -> None:
-        """Take a running sequence's blocks: to the host tier if that is preferred and has room, else for good."""
+        """Take a running sequence's blocks: to the host tier if that is preferred and has room, else for good. What a
+        step in flight computes for it is lost."""
         self._leave(sequence)
+        sequence.furthest = max(sequence.furthest, sequence.computed)
+        sequence.computed = self.cache.computed(sequence.number)
         draft = self._draft
         draft.drop(sequence)
         if may_swap and sequence.computed and self._swap_out(sequence):
@@ -206,7 +209,9 @@ class Scheduler:
         while position < len(order):
             sequence = order[position]
             position += 1
-            length = len(sequence.tokens)
+            if sequence.complete:  # its last token is in flight
+                continue
+            length = sequence.length
             if sequence.computed != length - 1:
                 if sequence.computed < length:
                     prefills.append(sequence)
@@ -241,8 +246,8 @@ class Scheduler:
         count = min(sequence.pending - sequence.awaits_fork, draft.budget)
         stop = sequence.computed + count
         if count > 0 and self._grow(sequence, stop):
-            draft.add(Work(sequence, sequence.computed, count, stop == len(sequence.tokens)))
-        if sequence.number not in draft.decodes and stop < len(sequence.tokens):
+            draft.add(Work(sequence, sequence.computed, count, stop == sequence.length))
+        if sequence.number not in draft.decodes and stop < sequence.length:
             draft.unfinished.append(sequence)
 
     def _fork_samples(self, sequence: Sequence) -> None:
@@ -325,7 +330,7 @@ class Scheduler:
         resumed = sequence.state is not RequestState.WAITING
         self._enter(sequence)
         if resumed and sequence.pending:
-            sequence.owes = self._grow(sequence, len(sequence.tokens))
+            sequence.owes = self._grow(sequence, sequence.length)
         if sequence.awaits_fork and sequence.pending == 1:
             self._fork_samples(sequence)
             for sample in sequence.request.sequences:
@@ -416,9 +421,9 @@ class Scheduler:
         tail = self._width(sequence) - 1  # each further sample copies the last block or begins one
         if sequence.state is RequestState.SWAPPED:
             held = self.cache.counts(sequence.number)[0]
-            grown = max(0, blocks_for(len(sequence.tokens), self.cache.block_size) - held)
+            grown = max(0, blocks_for(sequence.length, self.cache.block_size) - held)
             return self.cache.swap_in_cost(sequence.number) + grown + tail
-        return self.cache.cost(sequence.number, len(sequence.tokens)) + tail
+        return self.cache.cost(sequence.number, sequence.length) + tail
 
     def _grow(self, sequence: Sequence, length: int) -> bool:
         """Slots for ``length`` tokens, if need be those of sequences whose turn is later; False if it must wait."""

@@ -100,13 +100,32 @@ class Arrival:
     max_tokens: int
 
 
+@dataclass(frozen=True, slots=True)
+class _Launch:
+    """What the device has done in virtual time, told when it lands."""
+
+    device: SimulatedDevice
+    bytes_copied: int
+    copy_ms: float
+    forward_ms: float
+    sampled: list[int]
+
+    def tokens(self) -> list[int]:
+        device = self.device
+        device.bytes_copied, device.copy_ms, device.forward_ms = self.bytes_copied, self.copy_ms, self.forward_ms
+        return self.sampled
+
+
 class SimulatedDevice:
     """The ``Runner`` protocol without tensors. ``now`` is its clock, in seconds, which only its own work moves on."""
+
+    depth = 0
 
     def __init__(self, speeds: Speeds, num_slots: int) -> None:
         self.slot_bytes = speeds.slot_bytes
         self.forward_ms = 0.0
         self.sample_ms = 0.0
+        self.copy_ms = 0.0
         self.bytes_copied = 0
         self.now = 0.0
         self.cpu_s = 0.0  # this thread's time in here
@@ -114,26 +133,29 @@ class SimulatedDevice:
         self._speeds = speeds
         self._num_slots = num_slots
 
-    def execute(self, plan: StepPlan, cache: KVCache) -> list[int]:
+    def launch(self, plan: StepPlan, cache: KVCache) -> _Launch:
         begun = time.thread_time()
         speeds, lengths = self._speeds, self.lengths
-        self.bytes_copied = len(cache.journal) * cache.block_size * speeds.slot_bytes
+        copied = len(cache.journal) * cache.block_size * speeds.slot_bytes
         cache.journal.clear()
-        self.now += self.bytes_copied / (speeds.link_gb_per_s * 1e9)
+        copy_ms = copied / (speeds.link_gb_per_s * 1e6)
+        forward_ms = 0.0
         tokens: list[int] = []
-        self.forward_ms = 0.0
         if plan.work:
             read_s = cache.device.tokens_held * speeds.slot_bytes / (speeds.memory_gb_per_s * 1e9)
-            self.forward_ms = speeds.step_ms + 1e3 * (plan.tokens / speeds.tokens_per_s + read_s)
-            self.now += self.forward_ms / 1e3
+            forward_ms = speeds.step_ms + 1e3 * (plan.tokens / speeds.tokens_per_s + read_s)
             for work in plan.work:
                 if work.samples:
                     sequence = work.sequence
                     position = len(sequence.tokens)
                     last = position - len(sequence.request.prompt) + 1 >= lengths[sequence.request.number]
                     tokens.append(EOS if last else 1 + (sequence.number * 7_919 + position * 31) % (VOCABULARY - 1))
+        self.now += (copy_ms + forward_ms) / 1e3
         self.cpu_s += time.thread_time() - begun
-        return tokens
+        return _Launch(self, copied, copy_ms, forward_ms, tokens)
+
+    def execute(self, plan: StepPlan, cache: KVCache) -> list[int]:
+        return self.launch(plan, cache).tokens()
 
     def room(self) -> int:
         return self._num_slots

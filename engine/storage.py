@@ -16,6 +16,7 @@ from ..kernels import Ops
 from .kv_cache import Transfer, TransferKind
 from .moves import Batch
 from .pages import give_back, resident
+from .placement import to_device
 from .reshape import Reshape
 
 #: From so many slots in a mean run on, copying run by run is faster than by index (measured on the CPU: at 16 slots
@@ -142,7 +143,7 @@ class KVStorage:
             self._copy_stream.synchronize()
 
     def _index(self, ids: object) -> Tensor:
-        return torch.as_tensor(ids, dtype=torch.int64, device=self.pool.device)
+        return to_device(torch.as_tensor(ids, dtype=torch.int64), self.pool.device)
 
     @contextmanager
     def _copying(self) -> Iterator[None]:

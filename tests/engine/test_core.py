@@ -17,7 +17,15 @@ from pagedeck.ipc.protocol import ReconfigureReport, SettingInfo
 from pagedeck.ipc.telemetry import Percentiles, RequestRow, Stats, StepRecord, TierStats
 from pagedeck.ipc.vocabulary import FinishReason, Refused, RequestState, SamplingParams
 
+from . import harness
 from .harness import VOCABULARY, Troubled, expected, make_engine, output, run, step, submit
+
+
+@pytest.fixture(params=[0, 1], ids=["alone", "overlapped"], autouse=True)
+def depth(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
+    """Every test holds with and without steps in flight."""
+    monkeypatch.setattr(harness, "DEPTH", request.param)
+    return request.param
 
 
 def prompt(length: int, first: int = 1) -> list[int]:
@@ -314,8 +322,9 @@ def test_larger_blocks_that_do_not_suffice_cost_the_lowest_their_place() -> None
     done = engine.reconfigure({"block_size": 64})
     assert done.preempted == foreseen.preempted == 4, "four blocks are left"
     assert [r.preemptions for r in requests] == [0, 1, 0, 1, 0, 1, 0, 1]
-    assert set(step(engine).report.preempted) == {r.number for r in requests if r.preemptions}
-    run(engine)
+    given_up = {r.number for r in requests if r.preemptions}
+    reports = [result.report for result in run(engine)]
+    assert set(next(report.preempted for report in reports if report.preempted)) == given_up
     assert all(output(r) == expected(r) for r in requests)
 
 

@@ -25,7 +25,9 @@ from pagedeck.engine.forecast import Forecast
 from pagedeck.engine.request import Request
 from pagedeck.ipc.vocabulary import FinishReason, Refused, RequestState
 
-from .harness import VOCABULARY, make_engine, model_engine, output, step, submit
+from . import harness
+from .deferred import DeferredRunner
+from .harness import VOCABULARY, CrampedRunner, make_engine, model_engine, output, step, submit
 from .oracle import ModelOracle, NumberOracle, Oracle, results
 from .tiny_models import tiny_model
 
@@ -121,12 +123,14 @@ class World:
                 return
             self.ended += step(self.engine).ended
             self.steps += 1
-            if self.steps % 16 == 0:  # each step's tokens depend on all that was read, so this is for early finds
+            # Each step's tokens depend on all that was read, so this is for early finds. It lands what is in flight.
+            if self.steps % 16 == 0:
                 self.check()
 
     def check(self) -> None:
         """What each sequence holds is what it should, byte for byte."""
         engine = self.engine
+        engine.land()
         engine.cache.check()
         for request in engine.requests.values():
             for sequence in request.sequences:
@@ -146,6 +150,7 @@ class World:
         assert self.engine.cache.device.used_count == 0
         assert self.engine.cache.host.used_count == 0
         assert not self.engine.cache.tables
+        assert not any(s.in_flight for r in self.submitted for s in r.sequences)
         for request in self.submitted:
             self.check_outputs(request)
 
@@ -252,6 +257,9 @@ SETTINGS = st.builds(
     ),
 )
 
+#: Steps in flight besides the one awaited.
+DEPTHS = st.sampled_from([0, 1, 1])
+
 
 def random_examples(count: int) -> Any:
     return settings(
@@ -272,9 +280,12 @@ def play(world: World, script: list[Any], foresees: bool) -> None:
 
 
 @random_examples(EXAMPLES)
-@given(SETTINGS, actions([1, 2, 20, 30, 40, 50, 60]), st.booleans())
-def test_tokens_do_not_depend_on_what_else_happens(chosen: dict[str, Any], script: list[Any], foresees: bool) -> None:
-    engine = make_engine(eos_ids=EOS, **chosen)
+@given(SETTINGS, actions([1, 2, 20, 30, 40, 50, 60]), st.booleans(), DEPTHS)
+def test_tokens_do_not_depend_on_what_else_happens(
+    chosen: dict[str, Any], script: list[Any], foresees: bool, depth: int
+) -> None:
+    with patch.object(harness, "DEPTH", depth):
+        engine = make_engine(eos_ids=EOS, **chosen)
     play(World(engine, EOS, NumberOracle(VOCABULARY), engine.runner.slot_bytes), script, foresees)
 
 
@@ -284,12 +295,12 @@ def models() -> tuple[Any, ModelOracle]:
 
 
 @random_examples(MODEL_EXAMPLES)
-@given(SETTINGS, actions([1, 2, 12, 20, 30]), st.booleans())
+@given(SETTINGS, actions([1, 2, 12, 20, 30]), st.booleans(), DEPTHS)
 def test_nor_do_those_of_a_real_model(
-    models: tuple[Any, ModelOracle], chosen: dict[str, Any], script: list[Any], foresees: bool
+    models: tuple[Any, ModelOracle], chosen: dict[str, Any], script: list[Any], foresees: bool, depth: int
 ) -> None:
     model, oracle = models
-    engine = model_engine(model, eos_ids=EOS, **chosen)
+    engine = model_engine(model, kind=(CrampedRunner, DeferredRunner)[depth], eos_ids=EOS, **chosen)
     play(World(engine, EOS, oracle, engine.runner.slot_bytes), script, foresees)
 
 

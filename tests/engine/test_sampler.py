@@ -41,7 +41,7 @@ def draw(logits: torch.Tensor, count: int, **sampling: object) -> np.ndarray:
     """``count`` tokens of one row of logits at successive positions."""
     sampler = Sampler()
     one = sequence(**sampling)
-    return np.array(sampler.sample(logits.expand(count, -1), [one] * count, list(range(count))))
+    return sampler.sample(logits.expand(count, -1), [one] * count, list(range(count))).numpy()
 
 
 SETTINGS = [
@@ -112,7 +112,7 @@ def test_ties_are_kept_together() -> None:
 def test_greedy_takes_the_largest() -> None:
     logits = torch.randn(7, 100, generator=torch.Generator().manual_seed(1))
     rows = [sequence(i, temperature=0.0) for i in range(7)]
-    assert Sampler().sample(logits, rows, [3] * 7) == logits.argmax(-1).tolist()
+    assert Sampler().sample(logits, rows, [3] * 7).tolist() == logits.argmax(-1).tolist()
 
 
 MIX = [{"temperature": 0.0}, *({**setting, "seed": 17} for setting in SETTINGS), {"seed": -4, "temperature": 0.9}]
@@ -122,9 +122,9 @@ def test_a_row_does_not_depend_on_its_batch() -> None:
     logits = torch.randn(len(MIX), 2000, generator=torch.Generator().manual_seed(9))
     rows = [sequence(i, **setting) for i, setting in enumerate(MIX)]
     positions = list(range(100, 100 + len(MIX)))
-    together = Sampler().sample(logits, rows, positions)
-    alone = [Sampler().sample(logits[i : i + 1], [row], [positions[i]])[0] for i, row in enumerate(rows)]
-    backwards = Sampler().sample(logits.flip(0), rows[::-1], positions[::-1])[::-1]
+    together = Sampler().sample(logits, rows, positions).tolist()
+    alone = [Sampler().sample(logits[i : i + 1], [row], [positions[i]]).item() for i, row in enumerate(rows)]
+    backwards = Sampler().sample(logits.flip(0), rows[::-1], positions[::-1]).tolist()[::-1]
     assert together == alone == backwards
 
 
@@ -132,7 +132,7 @@ def test_seed_index_and_position_choose_the_noise() -> None:
     logits = torch.zeros(1, 100_000)
 
     def token(position: int = 0, index: int = 0, seed: int | None = 1) -> int:
-        return Sampler().sample(logits, [sequence(index=index, seed=seed)], [position])[0]
+        return Sampler().sample(logits, [sequence(index=index, seed=seed)], [position]).item()
 
     assert token() == token()
     assert len({token(), token(position=1), token(index=1), token(seed=2), token(seed=-1)}) == 5
@@ -144,10 +144,10 @@ def test_unseeded_sequences_keep_their_noise_until_forgotten() -> None:
     logits = torch.zeros(1, 100_000)
     sampler = Sampler()
     one = sequence(7)
-    first = sampler.sample(logits, [one], [5])
-    assert sampler.sample(logits, [one], [5]) == first
+    first = sampler.sample(logits, [one], [5]).tolist()
+    assert sampler.sample(logits, [one], [5]).tolist() == first
     sampler.forget(7)
-    assert sampler.sample(logits, [one], [5]) != first
+    assert sampler.sample(logits, [one], [5]).tolist() != first
 
 
 def test_uniforms_are_uniform_along_every_argument() -> None:
@@ -165,15 +165,17 @@ def test_uniforms_are_uniform_along_every_argument() -> None:
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 def test_not_finite_rows_are_told_apart(bad: float, temperature: float) -> None:
     logits = torch.randn(3, 50, generator=torch.Generator().manual_seed(2))
-    healthy = Sampler().sample(logits, [sequence(i, temperature=temperature, seed=i) for i in range(3)], [0] * 3)
+    healthy = (
+        Sampler().sample(logits, [sequence(i, temperature=temperature, seed=i) for i in range(3)], [0] * 3).tolist()
+    )
     logits[1, 20] = bad
     rows = [sequence(i, temperature=temperature, seed=i, top_p=0.9 if i == 1 else 1.0) for i in range(3)]
-    assert Sampler().sample(logits, rows, [0] * 3) == [healthy[0], -1, healthy[2]]
+    assert Sampler().sample(logits, rows, [0] * 3).tolist() == [healthy[0], -1, healthy[2]]
 
 
 def test_masked_logits_are_never_chosen() -> None:
     logits = torch.full((50,), -math.inf)
-    assert Sampler().sample(logits[None], [sequence(temperature=0.0)], [0]) == [-1]
+    assert Sampler().sample(logits[None], [sequence(temperature=0.0)], [0]).tolist() == [-1]
     logits[30] = -5.0
     assert support(logits) == {30}
     assert support(logits, top_k=10, top_p=0.9) == {30}
@@ -182,4 +184,4 @@ def test_masked_logits_are_never_chosen() -> None:
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
 def test_other_precisions(dtype: torch.dtype) -> None:
     logits = torch.tensor([[0.0, 40.0, -40.0]], dtype=dtype)
-    assert Sampler().sample(logits, [sequence(seed=1, top_p=0.9)], [0]) == [1]
+    assert Sampler().sample(logits, [sequence(seed=1, top_p=0.9)], [0]).tolist() == [1]

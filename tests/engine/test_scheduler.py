@@ -8,7 +8,8 @@ from pagedeck.engine.request import Request
 from pagedeck.engine.scheduler import AGED, AGEING_STEPS
 from pagedeck.ipc.vocabulary import RequestState
 
-from .harness import expected, make_engine, output, run, step, submit
+from . import harness
+from .harness import expected, make_engine, one_at_a_time, output, run, step, submit
 
 
 def numbers(engine: Engine) -> list[int]:
@@ -23,6 +24,13 @@ def assert_whole(*requests: Request) -> None:
             assert output(request, index) == expected(request, index)
 
 
+@pytest.fixture(params=[0, 1], ids=["alone", "overlapped"], autouse=True)
+def depth(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
+    """Every test holds with and without steps in flight."""
+    monkeypatch.setattr(harness, "DEPTH", request.param)
+    return request.param
+
+
 def prompt(length: int, first: int = 1) -> list[int]:
     """Distinct ``first``: nothing to share."""
     return [first, *range(100, 100 + length - 1)]
@@ -31,6 +39,7 @@ def prompt(length: int, first: int = 1) -> list[int]:
 # --- the budget -----------------------------------------------------------------------------------------------------
 
 
+@one_at_a_time
 def test_decodes_come_first_and_prompts_fill_what_is_left() -> None:
     engine = make_engine(token_budget=16)
     a = submit(engine, "a", prompt(10, 1), 20)
@@ -45,6 +54,7 @@ def test_decodes_come_first_and_prompts_fill_what_is_left() -> None:
     assert_whole(a, b, c)
 
 
+@one_at_a_time
 def test_an_arrival_joins_the_very_next_step() -> None:
     engine = make_engine()
     submit(engine, "a", prompt(4, 1), 30)
@@ -54,6 +64,7 @@ def test_an_arrival_joins_the_very_next_step() -> None:
     assert late.number in numbers(engine)
 
 
+@one_at_a_time
 def test_an_urgent_prompt_overtakes_one_that_is_being_prefilled() -> None:
     engine = make_engine(token_budget=8)
     batch = submit(engine, "batch", prompt(60, 1), 3, priority=20)
@@ -157,6 +168,7 @@ def test_a_preempted_request_keeps_its_turn() -> None:
 # --- swap or recompute ----------------------------------------------------------------------------------------------
 
 
+@one_at_a_time
 def test_swapping_computes_nothing_twice() -> None:
     engine = make_engine(hasty=True, num_blocks=10, host_blocks=64, preemption="swap", prefix_caching=False)
     requests = [submit(engine, f"r{i}", prompt(12, i), 40) for i in range(4)]
@@ -211,6 +223,7 @@ def test_preempted_and_back_it_finds_its_prefix() -> None:
 # --- classes --------------------------------------------------------------------------------------------------------
 
 
+@one_at_a_time
 def test_a_higher_class_does_not_wait_behind_max_batch_size() -> None:
     engine = make_engine(max_batch_size=2)
     low = [submit(engine, f"low{i}", prompt(4, i), 30, priority=20) for i in range(2)]
@@ -233,6 +246,7 @@ def test_an_equal_class_waits_behind_max_batch_size() -> None:
     assert first.preemptions == second.preemptions == 0
 
 
+@one_at_a_time
 def test_a_higher_class_takes_blocks_of_lower_ones_only_if_that_suffices() -> None:
     engine = make_engine(hasty=True, num_blocks=8, block_size=8, prefix_caching=False)
     normal = submit(engine, "normal", prompt(30, 1), 10, priority=10)

@@ -47,7 +47,7 @@ from pagedeck.ipc.telemetry import (
 from pagedeck.ipc.vocabulary import BlockState, Refused, SamplingParams
 
 from .harness import VOCABULARY, make_engine
-from .token_memory import TokenMemory, generate
+from .token_memory import Launch, TokenMemory, generate
 
 GREEDY = {"temperature": 0.0}
 
@@ -60,11 +60,11 @@ class GatedMemory(TokenMemory):
         self.gate = threading.Event()
         self.at_gate = threading.Semaphore(0)
 
-    def execute(self, plan: Any, cache: Any) -> list[int]:
-        if plan.work and not self.gate.is_set():
+    def run(self, launch: Launch) -> None:
+        if launch.plan.work and not self.gate.is_set():
             self.at_gate.release()
             self.gate.wait()
-        return super().execute(plan, cache)
+        super().run(launch)
 
     def wait_for_step(self) -> None:
         assert self.at_gate.acquire(timeout=30)

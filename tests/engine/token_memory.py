@@ -4,10 +4,15 @@ What real keys and values are to a model, these numbers are to :class:`TokenMemo
 on its token and on all tokens before it, and the next token depends on every number of the context. So a block that
 was overwritten, moved wrongly, copied late or shared by mistake changes the output. Slots that hold nothing are
 poisoned before each step; reading one fails at once, with its position.
+
+With ``depth`` 1 it is as late as a device can be: a launch only notes what a device would be told (block tables, slots,
+copies, and which tokens are still to be read where they were sampled), and everything runs when a flight lands.
 """
 
 from __future__ import annotations
 
+from collections import deque
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -70,6 +75,37 @@ def generate(prompt: list[int], count: int, vocabulary: int, index: int = 0) -> 
     return tokens[len(prompt) :]
 
 
+@dataclass
+class Share:
+    """One work, as a device is told of it."""
+
+    work: Work
+    seq: int
+    tokens: list[int]  # those that the host knows: all, or all but the last
+    slots: np.ndarray
+    places: np.ndarray  # the slots of all positions up to the last one computed
+
+
+@dataclass
+class Launch:
+    """What a device is told at a launch, and after it has run, what came of it."""
+
+    memory: TokenMemory
+    plan: StepPlan
+    journal: list[Any]
+    block_size: int
+    empty: tuple[np.ndarray, np.ndarray] | None  # which slots of each pool hold nothing
+    shares: list[Share]
+    sampled: list[int] = field(default_factory=list)
+    error: Exception | None = None
+
+    def tokens(self) -> list[int]:
+        self.memory.run_until(self)
+        if self.error is not None:
+            raise self.error
+        return self.sampled
+
+
 class TokenMemory:
     """The ``Runner`` protocol over plain numbers.
 
@@ -79,12 +115,24 @@ class TokenMemory:
     slot_bytes = 8
     forward_ms = 0.0
     sample_ms = 0.0
+    copy_ms = 0.0
 
-    def __init__(self, num_slots: int, num_host_slots: int = 0, *, vocabulary: int = 1000, poison: bool = True) -> None:
+    def __init__(
+        self,
+        num_slots: int,
+        num_host_slots: int = 0,
+        *,
+        vocabulary: int = 1000,
+        poison: bool = True,
+        depth: int = 0,
+    ) -> None:
         self.device = np.full(num_slots, POISON)
         self.host = np.full(num_host_slots, POISON)
         self.vocabulary = vocabulary
         self.poison = poison
+        self.depth = depth
+        self.queue: deque[Launch] = deque()
+        self.last: dict[int, int] = {}  # sequence number -> token, of the last launch that ran with work
         self.bytes_copied = 0
         self.steps = 0
         self.forgotten: list[int] = []
@@ -93,19 +141,22 @@ class TokenMemory:
 
     # --- the Runner protocol ---------------------------------------------------------------------------------------
 
+    def launch(self, plan: StepPlan, cache: Any) -> Launch:
+        journal = list(cache.journal)
+        cache.journal.clear()
+        shares = [self._share(work, cache) for work in plan.work]
+        launch = Launch(self, plan, journal, cache.block_size, self._empty(cache) if self.poison else None, shares)
+        self.queue.append(launch)
+        return launch
+
     def execute(self, plan: StepPlan, cache: Any) -> list[int]:
-        self.run_journal(cache)
-        self.steps += 1
-        for work in plan.work:
-            self._write(work, cache)
-            if work.scored:
-                self._score(work, cache)
-        return [self._sample(work, cache) for work in plan.work if work.samples]
+        return self.launch(plan, cache).tokens()
 
     def room(self) -> int:
         return self.most_slots
 
     def reshape(self, change: Any) -> int:
+        assert not self.queue
         self.denials -= 1
         if not self.denials:
             raise MemoryError("denied")
@@ -119,28 +170,37 @@ class TokenMemory:
     # --- for tests -------------------------------------------------------------------------------------------------
 
     def run_journal(self, cache: Any) -> None:
-        """Every transfer of the journal, one by one and literally; then poison what holds nothing."""
-        size = cache.block_size
-        pools = {"COPY": (self.device, self.device), "SWAP_OUT": (self.device, self.host)}
-        pools["SWAP_IN"] = (self.host, self.device)
-        for kind, source, target in cache.journal:
-            read, written = pools[kind.name]
-            written[target * size : (target + 1) * size] = read[source * size : (source + 1) * size]
-        self.bytes_copied = len(cache.journal) * size * self.slot_bytes
-        cache.journal.clear()
-        if self.poison:
-            self._poison(self.device, cache.device, size)
-            self._poison(self.host, cache.host, size)
+        self.execute(StepPlan(), cache)
+
+    def run_until(self, launch: Launch) -> None:
+        """Run what was launched, in order, up to ``launch``."""
+        while launch in self.queue:
+            following = self.queue.popleft()
+            try:
+                self.run(following)
+            except Exception as error:
+                following.error = error
+
+    def run(self, launch: Launch) -> None:
+        self._run_journal(launch)
+        if launch.plan.work:
+            self.steps += 1
+            for share in launch.shares:
+                self._write(share)
+                if share.work.scored:
+                    self._score(share)
+            launch.sampled = [self.sample(share) for share in launch.shares if share.work.samples]
+            seqs = [share.seq for share in launch.shares if share.work.samples]
+            self.last = dict(zip(seqs, launch.sampled, strict=True))
+
+    def sample(self, share: Share) -> int:
+        """The next token after what ``share`` computed."""
+        return next_token(self._numbers(share.seq, share.places), self.vocabulary, share.work.sequence.index)
 
     def read(self, seq: int, stop: int, cache: Any) -> np.ndarray:
         """The numbers of positions ``0`` to ``stop`` of a sequence, through its block table, whatever its tier."""
         pool = self.device if cache.tier(seq) == "device" else self.host
-        positions = np.arange(stop)
-        size = cache.block_size
-        numbers = pool[np.asarray(cache.table(seq), np.int64)[positions // size] * size + positions % size]
-        unwritten = np.flatnonzero(numbers == POISON)
-        assert not len(unwritten), f"sequence {seq} reads position {unwritten[0]} of {stop}, which holds nothing"
-        return numbers
+        return self._numbers(seq, _places(seq, stop, cache), pool)
 
     def verify(self, seq: int, tokens: list[int], cache: Any) -> None:
         """All of ``tokens`` are in the cache as this sequence's, byte for byte."""
@@ -150,32 +210,57 @@ class TokenMemory:
 
     # --- inside ----------------------------------------------------------------------------------------------------
 
-    def _write(self, work: Work, cache: Any) -> None:
+    def _share(self, work: Work, cache: Any) -> Share:
         seq, start, stop = work.sequence.number, work.start, work.start + work.count
-        before = int(self.read(seq, start, cache)[-1]) if start else _START
-        numbers = np.array(content(work.sequence.tokens[start:stop], before, start), np.uint64)
+        tokens = work.sequence.tokens[start:stop]
+        assert work.count - len(tokens) in (0, 1), "only the last token can be in flight"
         slots = np.asarray(cache.slots(seq, start, stop))
-        assert len(slots) == len(numbers), f"sequence {seq} got {len(slots)} slots for {len(numbers)} tokens"
-        written = slots >= 0  # slot -1: the cache holds that position already
-        self.device[slots[written]] = numbers[written]
+        assert len(slots) == work.count, f"sequence {seq} got {len(slots)} slots for {work.count} tokens"
+        return Share(work, seq, tokens, slots, _places(seq, stop, cache))
 
-    def _sample(self, work: Work, cache: Any) -> int:
-        numbers = self.read(work.sequence.number, work.start + work.count, cache)
-        return next_token(numbers, self.vocabulary, work.sequence.index)
+    def _run_journal(self, launch: Launch) -> None:
+        """Every transfer of the journal, one by one and literally; then poison what holds nothing."""
+        size = launch.block_size
+        pools = {"COPY": (self.device, self.device), "SWAP_OUT": (self.device, self.host)}
+        pools["SWAP_IN"] = (self.host, self.device)
+        for kind, source, target in launch.journal:
+            read, written = pools[kind.name]
+            written[target * size : (target + 1) * size] = read[source * size : (source + 1) * size]
+        self.bytes_copied = len(launch.journal) * size * self.slot_bytes
+        if launch.empty is not None:
+            self.device[launch.empty[0]] = POISON
+            self.host[launch.empty[1]] = POISON
 
-    def _score(self, work: Work, cache: Any) -> None:
+    def _write(self, share: Share) -> None:
+        start, tokens = share.work.start, share.tokens
+        before = int(self._numbers(share.seq, share.places[:start])[-1]) if start else _START
+        if len(tokens) < share.work.count:
+            tokens = [*tokens, max(0, self.last[share.seq])]
+        numbers = np.array(content(tokens, before, start), np.uint64)
+        written = share.slots >= 0  # slot -1: the cache holds that position already
+        self.device[share.slots[written]] = numbers[written]
+
+    def _score(self, share: Share) -> None:
         """Beams are offered tokens; other ranked samples learn how probable the one is that they get."""
-        numbers = self.read(work.sequence.number, work.start + work.count, cache)
+        work, numbers = share.work, self._numbers(share.seq, share.places)
         if work.sequence.request.search is not None:
             work.scores = offer(numbers, self.vocabulary, work.sequence.request.search.candidates)
         else:
-            work.scores = Scores(logprob_of(numbers, self._sample(work, cache)), [], [])
+            work.scores = Scores(logprob_of(numbers, self.sample(share)), [], [])
 
-    def _poison(self, memory: np.ndarray, pool: Any, size: int) -> None:
-        fill = np.asarray(pool.fill)
-        held = np.arange(size)[None, :] < fill[:, None]
-        memory[: len(fill) * size][~held.reshape(-1)] = POISON
-        memory[len(fill) * size :] = POISON
+    def _numbers(self, seq: int, places: np.ndarray, pool: np.ndarray | None = None) -> np.ndarray:
+        numbers = (self.device if pool is None else pool)[places]
+        unwritten = np.flatnonzero(numbers == POISON)
+        assert not len(unwritten), f"sequence {seq} reads position {unwritten[0]} of {len(places)}, which holds nothing"
+        return numbers
+
+    def _empty(self, cache: Any) -> tuple[np.ndarray, np.ndarray]:
+        """Which slots of the device and of the host hold nothing, when all that was launched has run."""
+        device, host = _unfilled(len(self.device), cache.device), _unfilled(len(self.host), cache.host)
+        for launch in self.queue:
+            for share in launch.shares:
+                device[share.slots[share.slots >= 0]] = False
+        return device, host
 
     def _reshape(self, memory: np.ndarray, slots: int, plan: Any) -> np.ndarray:
         if slots == len(memory):
@@ -186,3 +271,16 @@ class TokenMemory:
         for source, target in plan.copies():
             resized[target] = memory[source]
         return resized
+
+
+def _places(seq: int, stop: int, cache: Any) -> np.ndarray:
+    """The slots of positions ``0`` to ``stop``, through the block table."""
+    positions, size = np.arange(stop), cache.block_size
+    return np.asarray(cache.table(seq), np.int64)[positions // size] * size + positions % size
+
+
+def _unfilled(slots: int, pool: Any) -> np.ndarray:
+    held = np.arange(pool.block_size)[None, :] < np.asarray(pool.fill)[:, None]
+    unfilled = np.ones(slots, np.bool_)
+    unfilled[: held.size] = ~held.reshape(-1)
+    return unfilled
