@@ -74,7 +74,8 @@ def test_a_session_from_start_to_stop(window: MainWindow, qtbot: QtBot) -> None:
     page.parameters.seed.setText("1")
     qtbot.keyClicks(page.prompt, "the quick brown fox jumps over the lazy dog")
     qtbot.keyClick(page.prompt, Qt.Key.Key_Return)
-    qtbot.waitUntil(lambda: view.device.counts[BlockState.ACTIVE] > 0, timeout=SOON_MS)
+    # Active, or on a busy machine, where the answer has ended before the window looks again, cached already.
+    qtbot.waitUntil(lambda: view.device.counts[BlockState.FREE] < view.device.num_blocks, timeout=SOON_MS)
     answer = page.turns[0].answer
     qtbot.waitUntil(lambda: answer.done, timeout=SOON_MS)
     assert answer.failed is None, answer.failed
