@@ -128,7 +128,8 @@ class ModelOracle:
 
     def token(self, tokens: Tokens, index: int, sampling: SamplingParams) -> int:
         request = Request(0, "", list(tokens), sampling, 0)
-        return Sampler().sample(self._logits(tokens)[None], [Sequence(0, request, index, [])], [len(tokens)])[0]
+        sampled = Sampler().sample(self._logits(tokens)[None], [Sequence(0, request, index, [])], [len(tokens)])
+        return int(sampled.item())
 
     def logprob(self, tokens: Tokens, token: int) -> float:
         return float(torch.log_softmax(self._logits(tokens), 0)[token])
