@@ -75,6 +75,12 @@ class Scheduler:
         """The most sequences in a step: a running one takes at least a token of the budget."""
         return min(self.config.max_batch_size, self.budget)
 
+    def _free_places(self) -> int:
+        """Places for more sequences. A beam that waits for others has a place, but takes no token."""
+        running = len(self.running)
+        idle = sum(s.idle for s in self.running) if self._searching else 0
+        return min(self.config.max_batch_size - running, self.budget - running + idle) - self._forks
+
     # --- what the core tells ----------------------------------------------------------------------------------------
 
     def add(self, sequence: Sequence) -> None:
@@ -294,7 +300,7 @@ class Scheduler:
         """
         if sequence.preempted_step == self._step or self._is_refused_still(sequence):
             return False
-        places = min(self._width(sequence), self.places) - (self.places - len(self.running) - self._forks)
+        places = min(self._width(sequence), self.places) - self._free_places()
         if self._victims(sequence, places) is None:
             return False
         swapped = sequence.state is RequestState.SWAPPED
