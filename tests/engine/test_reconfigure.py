@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pagedeck.engine.config import GIB
 from pagedeck.engine.core import Engine
 from pagedeck.engine.request import Request
 from pagedeck.ipc.vocabulary import Refused, RequestState
 
-from .harness import expected, make_engine, output, run, step, submit
-from .test_properties import ACTIONS, EOS, EXAMPLES, SETTINGS, SLOT_BYTES, World
+from .harness import VOCABULARY, expected, make_engine, output, run, step, submit
+from .oracle import NumberOracle
+from .test_properties import EOS, EXAMPLES, SETTINGS, World, action, random_examples
+from .token_memory import TokenMemory
+
+SLOT_BYTES = TokenMemory.slot_bytes
 
 
 def busy(**settings: Any) -> tuple[Engine, list[Request]]:
@@ -175,19 +178,18 @@ CHANGES = st.fixed_dictionaries(
     },
 )
 RESIZES = st.one_of(
-    ACTIONS, st.tuples(st.just("reconfigure"), CHANGES), st.tuples(st.just("deny"), CHANGES), st.just(("step", 9))
+    action([1, 2, 20, 30, 40, 50, 60]),
+    st.tuples(st.just("reconfigure"), CHANGES),
+    st.tuples(st.just("deny"), CHANGES),
+    st.just(("step", 9)),
 )
 
 
-@settings(
-    max_examples=EXAMPLES // 2,
-    deadline=None,
-    derandomize="PAGEDECK_LONG" not in os.environ,
-    suppress_health_check=list(HealthCheck),
-)
+@random_examples(EXAMPLES // 2)
 @given(SETTINGS, st.lists(RESIZES, min_size=10, max_size=40))
 def test_tokens_do_not_depend_on_the_pools(chosen: dict[str, Any], actions: list[Any]) -> None:
-    world = Resized(make_engine(eos_ids=EOS, **chosen), EOS)
+    engine = make_engine(eos_ids=EOS, **chosen)
+    world = Resized(engine, EOS, NumberOracle(VOCABULARY), engine.runner.slot_bytes)
     for name, *arguments in actions:
         getattr(world, name)(*arguments)
     world.finish()
