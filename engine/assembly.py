@@ -12,15 +12,17 @@ import torch
 
 from ..ipc.vocabulary import Refused, SamplingParams
 from ..kernels import Ops, ops_for
+from .cache_groups import CacheGroups
 from .config import GIB, EngineConfig
 from .core import Engine
 from .detokenizer import make_text_stream
 from .kv_cache import KVCache
+from .layer_groups import Division, LayerGroup, group_layers, make_cache
 from .linear import pack_linears
 from .model import LoadedModel, load_model
 from .request import Request, Sequence, StepPlan, Work
 from .runner import ModelRunner
-from .storage import KVLayout, KVStorage
+from .storage import KVStorage, free_memory
 
 Report = Callable[[str, float | None], None]
 
@@ -36,7 +38,8 @@ class Assembled:
     engine: Engine
     model: LoadedModel
     config: EngineConfig  # with every None replaced by what was chosen
-    storage: KVStorage
+    groups: tuple[LayerGroup, ...]
+    storages: list[KVStorage]
     ops: Ops
 
 
@@ -60,15 +63,23 @@ def assemble(config: EngineConfig, report: Report) -> Assembled:
         memory_utilization=config.memory_utilization or MEMORY_UTILIZATION[kind],
         token_budget=config.token_budget or TOKEN_BUDGET[kind],
     )
-    config = dataclasses.replace(config, num_blocks=pool_blocks(config, model.layout, free_memory(model.device)))
+    groups = group_layers(model.windows, model.context_length)
+    division = Division(
+        groups=groups,
+        layer_bytes=model.layout.slot_bytes // model.layout.layers,
+        context_length=model.context_length,
+        max_batch_size=config.max_batch_size,
+        token_budget=config.token_budget or 0,
+    )
+    config = dataclasses.replace(config, num_blocks=pool_blocks(config, division, free_memory(model.device)))
     report("Reserving the KV cache", None)
-    check_swap_space(config, host_left(config, model))
-    storage, cache = _tiers(config, model)
+    check_swap_space(config, host_left(config, division, model.device))
     ops = ops_for(model.device)
-    runner = ModelRunner(model.model, storage, ops)
+    storages, cache = _pools(config, model, division, ops)
+    runner = ModelRunner(model.model, groups, storages, ops)
     report("Warming up the kernels", None)
     ops.warm_up(model.layout.head_dim, model.layout.dtype)
-    _warm_up(runner, config)
+    _warm_up(runner, division, config)
     engine = Engine(
         config,
         cache,
@@ -78,7 +89,7 @@ def assemble(config: EngineConfig, report: Report) -> Assembled:
         vocabulary=model.vocabulary,
         text_stream=make_text_stream(model.tokenizer),
     )
-    return Assembled(engine, model, config, storage, ops)
+    return Assembled(engine, model, config, groups, storages, ops)
 
 
 def usable_cores() -> int:
@@ -87,43 +98,39 @@ def usable_cores() -> int:
     return max(1, min(allowed, psutil.cpu_count(logical=False) or allowed))
 
 
-def free_memory(device: torch.device) -> int:
-    """Bytes that are free on the device."""
-    return int(torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else psutil.virtual_memory().available)
-
-
-def pool_blocks(config: EngineConfig, layout: KVLayout, free: int) -> int:
-    """Blocks of the device pool: as stated, or what the stated share of ``free`` bytes holds.
+def pool_blocks(config: EngineConfig, division: Division, free: int) -> int:
+    """Blocks of the (first group's) device pool: as stated, or what the stated share of ``free`` bytes holds.
 
     Raises:
         Refused: the stated number takes more than is free, or the share holds not one block.
     """
-    block = layout.slot_bytes * config.block_size
+    size = config.block_size
     if config.num_blocks is not None:
-        if config.num_blocks * block > free:
+        taken = division.bytes(config.num_blocks, size)
+        if taken > free:
             raise Refused(
-                f"num_blocks is {config.num_blocks:,}, which takes {config.num_blocks * block / GIB:,.2f} GiB; "
-                f"{free / GIB:,.2f} GiB are free, enough for {free // block:,} blocks.",
+                f"num_blocks is {config.num_blocks:,}, which takes {taken / GIB:,.2f} GiB; "
+                f"{free / GIB:,.2f} GiB are free, enough for {division.fit(free, size):,} blocks.",
                 field="num_blocks",
                 code="memory",
             )
         return config.num_blocks
     share = config.memory_utilization or 0.0
-    blocks = int(free * share) // block
+    blocks = division.fit(int(free * share), size)
     if blocks < 1:
         raise Refused(
             f"memory_utilization {share:g} of {free / GIB:,.2f} GiB free holds no block: "
-            f"{config.block_size} tokens take {block / GIB:,.3f} GiB.",
+            f"{size} tokens take {division.bytes(1, size) / GIB:,.3f} GiB.",
             field="memory_utilization",
             code="memory",
         )
     return blocks
 
 
-def host_left(config: EngineConfig, model: LoadedModel) -> int:
-    """Bytes of host memory that the device pool will leave free."""
-    device_pool = (config.num_blocks or 0) * config.block_size * model.layout.slot_bytes
-    return free_memory(torch.device("cpu")) - (device_pool if model.device.type == "cpu" else 0)
+def host_left(config: EngineConfig, division: Division, device: torch.device) -> int:
+    """Bytes of host memory that the device pools will leave free."""
+    taken = division.bytes(config.num_blocks or 0, config.block_size)
+    return free_memory(torch.device("cpu")) - (taken if device.type == "cpu" else 0)
 
 
 def check_swap_space(config: EngineConfig, free: int) -> None:
@@ -137,23 +144,34 @@ def check_swap_space(config: EngineConfig, free: int) -> None:
         )
 
 
-def _tiers(config: EngineConfig, model: LoadedModel) -> tuple[KVStorage, KVCache]:
-    blocks, size = config.num_blocks or 0, config.block_size
-    host_blocks = int(config.swap_space_gib * GIB) // (model.layout.slot_bytes * size)
-    storage = KVStorage(model.layout, blocks * size, host_blocks * size, model.device, ops_for(model.device))
-    return storage, KVCache(
-        blocks,
+def _pools(
+    config: EngineConfig, model: LoadedModel, division: Division, ops: Ops
+) -> tuple[list[KVStorage], KVCache | CacheGroups]:
+    """The tensors of each group of layers, and the cache over them."""
+    size = config.block_size
+    device = division.blocks(config.num_blocks or 0, size)
+    host = division.host_blocks(device, size, int(config.swap_space_gib * GIB))
+    layouts = [dataclasses.replace(model.layout, layers=len(group.layers)) for group in division.groups]
+    storages = [
+        KVStorage(layout, blocks * size, spare * size, model.device, ops)
+        for layout, blocks, spare in zip(layouts, device, host, strict=True)
+    ]
+    cache = make_cache(
+        division,
+        device,
         size,
-        host_blocks,
+        host,
         prefix_caching=config.prefix_caching,
         contiguous_blocks=config.contiguous_blocks,
         eviction=config.eviction,
     )
+    return storages, cache
 
 
-def _warm_up(runner: ModelRunner, config: EngineConfig) -> None:
+def _warm_up(runner: ModelRunner, division: Division, config: EngineConfig) -> None:
     """A prefill and a decode, so that no kernel is compiled while somebody waits. Its slots are free again after it."""
-    scratch = KVCache(1, config.block_size, prefix_caching=False)
+    one, none = [1] * len(division.groups), [0] * len(division.groups)
+    scratch = make_cache(division, one, config.block_size, none, prefix_caching=False)
     request = Request(0, "warm-up", [0, 1, 2, 3], SamplingParams(temperature=0.0), priority=0)
     sequence = Sequence(0, request, 0, [*request.prompt, 0])
     scratch.open(0, sequence.tokens)

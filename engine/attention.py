@@ -7,8 +7,9 @@ values live outside the model. No mask is built for a name that the mask registr
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -27,17 +28,17 @@ SERVED_LAYER_TYPES = frozenset({"full_attention", "sliding_attention", "attentio
 
 @dataclass(slots=True)
 class PagedContext:
-    """What the attention layers need of a step: the pool [L, 2, num_slots, H, D], where each token stands, the ops."""
+    """What the attention layers need of a step: each layer's pool [2, num_slots, H, D] and where each token stands in
+    it, and the ops."""
 
-    pool: Tensor
-    batch: PagedBatch
+    layers: Sequence[tuple[Tensor, PagedBatch]]
     ops: Ops
 
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, **variant: Any) -> Tensor:
         """Store this step's keys and values, then attend: ``query`` [T, Hq, D], ``key`` and ``value`` [T, H, D]."""
-        pool = self.pool[layer]
-        self.ops.write_kv(key, value, pool, self.batch.slots)
-        return self.ops.paged_attention(query, pool, self.batch, **variant)
+        pool, batch = self.layers[layer]
+        self.ops.write_kv(key, value, pool, batch.slots)
+        return self.ops.paged_attention(query, pool, batch, **variant)
 
 
 @dataclass(slots=True)
@@ -108,8 +109,16 @@ def refuse_unservable(config: PretrainedConfig) -> None:
             raise Refused(f"The model cannot be served: {kind} is {reason}.", field="model", code="unsupported")
 
 
-def probe(model: PreTrainedModel) -> tuple[int, int, int]:
-    """Layers, key-value heads and head size, from one forward of a few tokens.
+class LayerShape(NamedTuple):
+    """What the cache holds of a token in each of ``layers`` layers."""
+
+    layers: int
+    kv_heads: int
+    head_dim: int
+
+
+def probe(model: PreTrainedModel) -> tuple[LayerShape, tuple[int, ...]]:
+    """The layers' shape, and each one's window (0 is none), from one forward of a few tokens.
 
     Raises:
         Refused: a layer bypasses our attention or calls it twice, or layers differ in what a token takes in the cache.
@@ -136,7 +145,7 @@ def probe(model: PreTrainedModel) -> tuple[int, int, int]:
             if (kind == "sliding_attention") != bool(seen.windows[layer]):
                 raise _unservable(model, f"does not tell the attention of layer {layer} about its window")
     ((heads, head_dim, _),) = shapes
-    return layers, heads, head_dim
+    return LayerShape(layers, heads, head_dim), tuple(seen.windows[layer] for layer in range(layers))
 
 
 def _unservable(model: PreTrainedModel, reason: str) -> Refused:

@@ -10,6 +10,7 @@ import numpy as np
 from ..ipc.vocabulary import BlockState
 from .blocks import BlockPool
 from .prefix import Entry, chain_digest
+from .tables import HOLE
 
 if TYPE_CHECKING:
     from .kv_cache import KVCache
@@ -28,14 +29,15 @@ def audit(cache: KVCache) -> None:
         _index_true(pool, name)
     for table in cache.tables.values():
         _table_true(cache, table)
-    _device_order(cache.device)
-    _host_order(cache)
+    if cache.leaves_first:
+        _device_order(cache.device)
+        _host_order(cache)
     assert cache.device.num_blocks == cache.num_slots // cache.block_size, "the device pool changed its size"
 
 
 def _conserved(pool: BlockPool, name: str, tables: list[BlockTable]) -> None:
     """Each block is free, cached, or held by just the sequences whose tables name it."""
-    refs = Counter(block for table in tables for block in table.blocks.tolist())
+    refs = Counter(block for table in tables for block in table.kept.tolist())
     wrong = [block for block in range(pool.num_blocks) if pool.ref[block] != refs[block]]
     assert not wrong, f"{name} block {wrong[0]}: ref {pool.ref[wrong[0]]}, in {refs[wrong[0]]} tables"
     cached = pool.cached()
@@ -56,9 +58,11 @@ def _conserved(pool: BlockPool, name: str, tables: list[BlockTable]) -> None:
         assert pool.state[block] == BlockState.CACHED, f"{name} block {block} is cached, state {pool.state[block]}"
         assert known is not None and isinstance(known.key, bytes), f"{name} block {block} is cached and cannot be found"
     for table in tables:
-        assert not table.count or table.runs == 1 + np.count_nonzero(np.diff(table.blocks) != 1), f"{table.seq}: runs"
-        assert len(set(table.blocks.tolist())) == table.count, f"sequence {table.seq} holds a block twice"
-        for block in table.blocks.tolist():
+        kept = table.kept.tolist()
+        runs = 1 + np.count_nonzero(np.diff(table.kept) != 1) if kept else 0
+        assert table.runs == runs, f"sequence {table.seq}: {table.runs} runs, not {runs}"
+        assert len(set(kept)) == len(kept), f"sequence {table.seq} holds a block twice"
+        for block in kept:
             assert table.seq in pool.holders(block), f"{name} block {block} does not know its holder {table.seq}"
     for block in refs:
         holders = pool.holders(block)
@@ -100,7 +104,8 @@ def _table_true(cache: KVCache, table: BlockTable) -> None:
     pool, size = table.pool, cache.block_size
     assert table.held <= table.count * size, f"sequence {table.seq}: {table.held} tokens in {table.count} blocks"
     assert table.held - table.computed in (0, 1) or table.computed == 0, f"sequence {table.seq}: computed"
-    for position, block in enumerate(table.blocks.tolist()):
+    assert (table.blocks[: table.first] == HOLE).all(), f"sequence {table.seq}: a hole that names a block"
+    for position, block in enumerate(table.kept.tolist(), table.first):
         fill = max(0, min(size, table.held - position * size))
         assert pool.fill[block] == fill, f"sequence {table.seq}, block {block}: fill {pool.fill[block]}, not {fill}"
         assert fill or pool.ref[block] == 1, f"sequence {table.seq} shares block {block}, which holds nothing"
@@ -111,9 +116,11 @@ def _table_true(cache: KVCache, table: BlockTable) -> None:
     if table.digest is not None:
         assert table.hashed == table.held // size, f"sequence {table.seq}: {table.hashed} hashed of {table.held} tokens"
     digest = table.root
-    for position in range(table.hashed):
+    whole = -(-len(table.passed) // size)  # blocks before it lack their beginning, and cannot be found
+    for position in range(whole, table.hashed):
         entry = pool.index.entry(table.at(position))
-        assert entry is not None and entry.before == digest and entry.depth == position, (
+        follows = entry is not None and (entry.before == digest or position == whole > 0)
+        assert entry is not None and follows and entry.depth == position, (
             f"sequence {table.seq}: block {position} of its table is not the one that the index names"
         )
         assert isinstance(entry.key, bytes)

@@ -339,13 +339,13 @@ class BlockPool:
     def restore(self, tables: list[BlockTable], cached: list[int]) -> None:
         """Begin anew with what ``fill``, ``tokens``, ``last_used`` and ``priority`` say already: ``tables`` hold their
         blocks, none holds those of ``cached`` (the next to be given up first), and all others are free."""
-        held = np.concatenate([np.zeros(0, np.int32), *(table.blocks for table in tables)])
+        held = np.concatenate([np.zeros(0, np.int32), *(table.kept for table in tables)])
         self.ref[:] = np.bincount(held, minlength=self.num_blocks)
         for table in reversed(tables):
-            self.owner[table.blocks] = table.owner
-            self.holder[table.blocks] = table.seq
+            self.owner[table.kept] = table.owner
+            self.holder[table.kept] = table.seq
         for table in tables:
-            for block in table.blocks[self.ref[table.blocks] > 1].tolist():
+            for block in table.kept[self.ref[table.kept] > 1].tolist():
                 self._holders.setdefault(block, {})[table.seq] = table.owner
         self.state[self.ref == 1] = self._one_holder
         self.state[self.ref > 1] = self._many_holders

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from ..ipc.vocabulary import Refused, priority_name
 from .config import EngineConfig, parse_class_limits
 from .request import Request
+
+if TYPE_CHECKING:
+    from .cache_groups import CacheGroups
+    from .kv_cache import KVCache
 
 
 def blocks_for(tokens: int, block_size: int) -> int:
@@ -28,7 +34,24 @@ def blocks_needed(request: Request, context_length: int, block_size: int) -> int
     return shared + samples * (each - shared)
 
 
-def check_fits(request: Request, context_length: int, num_blocks: int, block_size: int) -> None:
+def shortage(
+    request: Request,
+    context_length: int,
+    cache: KVCache | CacheGroups,
+    block_size: int,
+    num_blocks: int | None = None,
+) -> tuple[int, int] | None:
+    """Blocks of that size that the request needs and that there are, where the whole pool of a group of layers is too
+    small for it. With ``num_blocks``: if the first group's pool had so many."""
+    whole = blocks_needed(request, context_length, block_size)
+    for group, blocks in zip(cache.groups, cache.shape(block_size, num_blocks), strict=True):
+        needed = min(whole, group.bound(request.sampling.width, blocks, block_size))
+        if needed > blocks:
+            return int(needed), blocks
+    return None
+
+
+def check_fits(request: Request, context_length: int, cache: KVCache | CacheGroups) -> None:
     """A request that can never be served is said so at once, with the numbers.
 
     Raises:
@@ -43,14 +66,15 @@ def check_fits(request: Request, context_length: int, num_blocks: int, block_siz
             field="prompt",
             code="too_long",
         )
-    needed = blocks_needed(request, context_length, block_size)
-    if needed > num_blocks:
+    short = shortage(request, context_length, cache, cache.block_size)
+    if short is not None:
+        needed, num_blocks = short
         samples = request.sampling.width
         output = longest(request, context_length) - length
         raise Refused(
             f"A prompt of {length:,} tokens and {samples} x {output:,} output tokens needs {needed:,} blocks of "
-            f"{block_size} tokens; accepted are up to {num_blocks:,}, the whole pool. Lower max_tokens, n, best_of "
-            f"or beam_width, or shorten the prompt.",
+            f"{cache.block_size} tokens; accepted are up to {num_blocks:,}, the whole pool. Lower max_tokens, n, "
+            f"best_of or beam_width, or shorten the prompt.",
             field="max_tokens",
             code="too_large",
         )

@@ -42,6 +42,7 @@ from .request import Request
 
 if TYPE_CHECKING:
     from .core import Engine, Output
+    from .kv_cache import KVCache
     from .publisher import Publisher
     from .text import Text
 
@@ -180,7 +181,7 @@ class Control:
 
     def _snapshot(self, _client: str, message: GetSnapshot) -> SnapshotReply:
         cache = self._engine.cache
-        blocks = cache.device.num_blocks + cache.host.num_blocks
+        blocks = sum(group.device.num_blocks + group.host.num_blocks for group in cache.groups)
         if blocks * _BLOCK_BYTES > MAX_MESSAGE_BYTES - 1_000_000:
             raise Refused(f"A snapshot of {blocks:,} blocks does not fit into one message.", code="too_large")
         requests = [*self._engine.ended, *self._engine.requests.values()]
@@ -195,7 +196,7 @@ class Control:
     def _describe_block(self, _client: str, message: DescribeBlock) -> BlockDetail:
         if message.tier not in ("device", "host"):
             raise Refused.value("tier", message.tier, "device or host")
-        cache = self._engine.cache
+        cache = self._group(message.group)
         pool = cache.device if message.tier == "device" else cache.host
         if not 0 <= message.block < pool.num_blocks:
             accepted = f"0 to {pool.num_blocks - 1:,}" if pool.num_blocks else "nothing: the tier has no blocks"
@@ -218,21 +219,30 @@ class Control:
             ],
             token_ids=facts.token_ids,
             text=self._text.of(facts.token_ids),
+            group=message.group,
         )
 
     def _describe_request(self, _client: str, message: DescribeRequest) -> RequestDetail:
         if message.request in self._intake:
             raise Refused(f"The prompt of {message.request!r} is still being read.", code="unknown_request")
         request = self._engine.requests.get(message.request) or _latest(self._engine.ended, message.request)
-        held = [s for s in request.sequences if s.number in self._engine.cache.tables]
+        cache = self._group(message.group)
+        held = [cache.tables[s.number] for s in request.sequences if s.number in cache.tables]
         return RequestDetail(
             id=message.id,
             row=self._publisher.row(request),
-            tier=self._engine.cache.tier(held[0].number) if held else "device",
-            block_tables=[self._engine.cache.table(s.number).tolist() for s in held],
+            tier="host" if held and held[0].pool.is_host else "device",
+            block_tables=[table.kept.tolist() for table in held],
+            group=message.group,
             text=[s.text for s in request.sequences],
             prompt_text=self._text.of(request.prompt),
         )
+
+    def _group(self, name: str) -> KVCache:
+        groups = {group.name: group for group in self._engine.cache.groups}
+        if name and name not in groups:
+            raise Refused.value("group", name, ", ".join(groups))
+        return groups[name] if name else self._engine.cache.groups[0]
 
 
 def config_reply(id: str, config: Any) -> ConfigReply:

@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING, Any
 
 from ..ipc.vocabulary import FinishReason, Refused, RequestState, SamplingParams, parse_priority
 from .beam import BeamSearch, Hypothesis
+from .cache_groups import CacheGroups
 from .capacity import check_fits, check_places, longest
 from .config import EngineConfig
 from .cost import Speeds
-from .facts import tier_facts
+from .facts import pool_facts
 from .flight import Flights, Runner, Step
 from .kv_cache import KVCache
 from .metrics import Metrics
@@ -90,7 +91,7 @@ class Engine:
     def __init__(
         self,
         config: EngineConfig,
-        cache: KVCache,
+        cache: KVCache | CacheGroups,
         runner: Runner,
         *,
         eos_ids: frozenset[int],
@@ -171,7 +172,7 @@ class Engine:
             ranked=sampling.ranked,
             arrival=self.clock(),
         )
-        check_fits(request, self.context_length, self.cache.device.num_blocks, self.cache.block_size)
+        check_fits(request, self.context_length, self.cache)
         check_places(request, request.priority, self.config)
         request.longest = longest(request, self.context_length)
         if sampling.beam_width:
@@ -488,8 +489,7 @@ class Engine:
         prompt, output, requests = self.metrics.rates()
         computed, redone = self.metrics.work()
         return {
-            "device": tier_facts(self.cache.device, self.runner.slot_bytes),
-            "host": tier_facts(self.cache.host, self.runner.slot_bytes),
+            **pool_facts(self.cache, self.runner.slot_bytes),
             "running": len(self.scheduler.running),
             "waiting": len(self.scheduler.waiting) - self.scheduler.swapped,
             "swapped": self.scheduler.swapped,
@@ -533,8 +533,9 @@ class Engine:
             return False
         if policy == "swap":
             return True
-        blocks = self.cache.counts(sequence.number)[0]
-        return self.speeds.swap_is_cheaper(blocks * self.cache.block_size * self.runner.slot_bytes, sequence.computed)
+        pools = zip(self.cache.groups, self.runner.slot_bytes, strict=True)
+        size = sum(group.counts(sequence.number)[0] * group.block_size * slot for group, slot in pools)
+        return self.speeds.swap_is_cheaper(size, sequence.computed)
 
 
 def _tokens_of(request: Request) -> int:

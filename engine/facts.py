@@ -7,19 +7,21 @@ from typing import Any
 
 from ..ipc.vocabulary import RequestState
 from .blocks import BlockPool
+from .cache_groups import CacheGroups
 from .config import EngineConfig
 from .kv_cache import KVCache
 from .request import Request
 
 
-def request_facts(request: Request, cache: KVCache) -> dict[str, Any]:
+def request_facts(request: Request, cache: KVCache | CacheGroups) -> dict[str, Any]:
     """The fields of ``telemetry.RequestRow``. Blocks that samples share are counted once for each."""
     blocks = shared = host = saved = runs = 0
+    first = cache.groups[0]  # of groups of layers, the one that a single figure tells of
     for sequence in request.sequences:
         if sequence.state in (RequestState.RUNNING, RequestState.SWAPPED):
-            held, common = cache.counts(sequence.number)
-            saved += cache.saved(sequence.number)
-            runs += cache.runs(sequence.number)
+            held, common = first.counts(sequence.number)
+            saved += first.saved(sequence.number)
+            runs += first.runs(sequence.number)
             if sequence.state is RequestState.RUNNING:
                 blocks += held
                 shared += common
@@ -69,6 +71,15 @@ def tier_facts(pool: BlockPool, slot_bytes: int) -> dict[str, Any]:
         "filled": pool.tokens_held / (held * pool.block_size) if held else 0.0,
         "allocated": held / pool.num_blocks if pool.num_blocks else 0.0,
     }
+
+
+def pool_facts(cache: KVCache | CacheGroups, slot_bytes: tuple[int, ...]) -> dict[str, Any]:
+    """Those of ``telemetry.Stats`` that tell of the pools."""
+    first, *groups = (
+        {"name": g.name, "device": tier_facts(g.device, slot), "host": tier_facts(g.host, slot)}
+        for g, slot in zip(cache.groups, slot_bytes, strict=True)
+    )
+    return {"device": first["device"], "host": first["host"], "groups": groups}
 
 
 def setting_facts(config: EngineConfig) -> list[dict[str, Any]]:

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from ..ipc.vocabulary import RequestState
+from .cache_groups import CacheGroups
 from .kv_cache import KVCache
 from .request import StepPlan, Work
 from .reshape import Reshape
@@ -34,21 +35,21 @@ class Runner(Protocol):
     """What computes: a model over the tensors behind a cache."""
 
     depth: int  # launched steps that it can have besides the one that is awaited: 0 or 1
-    slot_bytes: int
+    slot_bytes: tuple[int, ...]  # what a slot takes, in each group of layers
     forward_ms: float  # of the flight that landed last
     sample_ms: float
     copy_ms: float
     bytes_copied: int  # by its journal
 
-    def launch(self, plan: StepPlan, cache: KVCache) -> Flight:
+    def launch(self, plan: StepPlan, cache: KVCache | CacheGroups) -> Flight:
         """Carry out and clear the cache's journal, then compute the plan's work, if any: now or, if the device is
         asynchronous, as soon as it comes to it. Tokens that are in flight are those of the launch before."""
 
-    def execute(self, plan: StepPlan, cache: KVCache) -> list[int]:
+    def execute(self, plan: StepPlan, cache: KVCache | CacheGroups) -> list[int]:
         """Launch and wait."""
 
     def room(self) -> int:
-        """The most slots that the device pool could have now."""
+        """The most bytes that the device pools could take now."""
 
     def reshape(self, change: Reshape) -> int:
         """Give both pools their new sizes and move what they hold; returns bytes copied. Raises ``MemoryError`` or
@@ -89,7 +90,7 @@ class Flights:
     def __init__(
         self,
         runner: Runner,
-        cache: KVCache,
+        cache: KVCache | CacheGroups,
         fail: Callable[[list[Work], Exception], None],
         shrink: Callable[[int], None],
     ) -> None:

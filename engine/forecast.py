@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from .request import Sequence
+
+if TYPE_CHECKING:
+    from .cache_groups import Amounts
 
 #: Length buckets: so many to a doubling, up to about a million tokens.
 _PER_DOUBLING = 8
@@ -73,7 +77,7 @@ class Forecast:
         self._new.append(sequence)
         self._limit += _left(sequence)
 
-    def peak(self, sequence: Sequence, room: float) -> float:
+    def peak(self, sequence: Sequence, room: float | Amounts) -> float:
         """The most tokens that all of them and ``sequence`` will come to take, with a margin for chance. Where there
         is ``room`` for a larger but simpler estimate, that one."""
         limit = self._limit + _left(sequence)

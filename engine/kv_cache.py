@@ -16,16 +16,17 @@ Four rules hold after every call (``check`` tests them, and more):
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from math import inf
 from typing import NamedTuple
 
 import numpy as np
 
 from .audit import audit
 from .blocks import BlockPool
-from .prefix import Entry, chain_digest, root_digest
+from .prefix import Entry, PrefixChain, chain_digest
 from .reshape import Reshape, TierPlan
 from .tables import BlockTable, TableRows
 
@@ -65,12 +66,13 @@ class BlockFacts:
     last_used: int
 
 
-class _Found(NamedTuple):
-    """A prefix in the cache: blocks on the device, then blocks in the host tier, and their entries."""
+class Found(NamedTuple):
+    """A prefix in the cache, ``end`` blocks long: where its blocks from ``first`` on are. Those before are not
+    needed."""
 
-    device: list[int]
-    host: list[int]
-    entries: list[Entry]
+    first: int
+    end: int
+    blocks: list[tuple[BlockPool, int]]
 
 
 class KVCache:
@@ -80,6 +82,9 @@ class KVCache:
     With ``contiguous_blocks`` a sequence that grows keeps so many free neighbours ahead for itself, until somebody
     needs them. ``eviction`` is ``lru`` or ``priority``, as in :class:`CachedBlocks`.
     """
+
+    name = "full"  # which positions it holds
+    leaves_first = True  # a block that can be found can be reached from the beginning: the second and third rule above
 
     def __init__(
         self,
@@ -105,6 +110,28 @@ class KVCache:
         self._names = 0  # integer keys given so far
 
     # --- settings and counts ---------------------------------------------------------------------------------------
+
+    @property
+    def groups(self) -> tuple[KVCache, ...]:
+        """One cache for each group of layers that hold the same positions: this one alone."""
+        return (self,)
+
+    @property
+    def chunk(self) -> int:
+        """Tokens of one sequence that a step may compute."""
+        return self.num_slots
+
+    def shape(self, block_size: int, num_blocks: int | None = None) -> tuple[int, ...]:
+        """Blocks of each group's device pool at that size, with ``num_blocks`` in the first or with today's slots."""
+        return (self.num_slots // block_size if num_blocks is None else num_blocks,)
+
+    def bound(self, samples: int, num_blocks: int, block_size: int) -> float:
+        """Blocks that a request of so many samples never exceeds in a pool of that shape, however long it is."""
+        return inf
+
+    def growth(self, tokens: float) -> float:
+        """Blocks that the sequences take for so many more tokens between them."""
+        return tokens / self.block_size
 
     @property
     def step(self) -> int:
@@ -150,8 +177,8 @@ class KVCache:
 
     def match(self, tokens: list[int], *, salt: str = "") -> int:
         """How many tokens :meth:`open` would find computed."""
-        found = self._find(tokens, root_digest(salt))
-        return self._computed(len(found.entries), len(tokens))
+        found = self.find(PrefixChain(tokens, self.block_size, salt))
+        return self.computed_by(found.end, len(tokens))
 
     def open(self, seq: int, tokens: list[int], *, salt: str = "", owner: int = 0, priority: int = 0) -> int:
         """Begin a block table for ``seq`` with the longest prefix of ``tokens`` that the cache holds.
@@ -160,23 +187,40 @@ class KVCache:
         What the sequence used is remembered as used with this ``priority``, of which a lower number is more urgent.
         Returns how many tokens are thus computed, at most all but the last.
         """
-        assert seq not in self.tables, f"sequence {seq} is open already"
-        root = root_digest(salt)
-        table = self._new_table(seq, owner, priority, root, root if self._prefix_caching else None)
-        found = self._find(tokens, root)
-        for block in found.device:
-            self.device.share(block, seq, owner)
-        table.extend(found.device)
-        for block in found.host:  # held until read, so that making room cannot evict it
-            self.host.share(block, seq, owner)
-        self._bring_in(table, found.host, found.entries[len(found.device) :])
-        for block in reversed(found.host):
-            self.host.release(block, seq, priority)
-        if found.entries:
-            table.digest, table.hashed = _digest(found.entries[-1]), len(found.entries)
-        table.held = len(found.entries) * self.block_size
-        table.computed = self._computed(len(found.entries), len(tokens))
+        chain = PrefixChain(tokens, self.block_size, salt)
+        return self.begin(seq, chain, self.find(chain), owner=owner, priority=priority)
+
+    def find(self, chain: PrefixChain, limit: int | None = None) -> Found:
+        """The longest cached prefix of ``chain``, at most ``limit`` blocks, that there is room for on the device."""
+        blocks: list[tuple[BlockPool, int]] = []
+        room, wanted = self.device.available, len(chain) if limit is None else limit
+        while self._prefix_caching and len(blocks) < wanted:
+            place = self._place(chain, len(blocks))
+            room -= place is not None and self._is_taken(*place)
+            if place is None or room < 0:
+                break
+            blocks.append(place)
+        return Found(0, len(blocks), blocks)
+
+    def begin(self, seq: int, chain: PrefixChain, found: Found, *, owner: int, priority: int) -> int:
+        """As :meth:`open`, with what :meth:`find` found just now."""
+        table = self._new_table(seq, owner, priority, chain.root, chain.root if self._prefix_caching else None)
+        table.skip(chain.tokens[: found.first * self.block_size])
+        for pool, block in found.blocks:  # held until read, so that making room cannot evict them
+            pool.share(block, seq, owner)
+        self._adopt(table, found, chain)
+        for pool, block in reversed(found.blocks):
+            if pool is self.host:
+                pool.release(block, seq, priority)
+        if found.end:
+            table.digest, table.hashed = _digest(chain.entry(found.end - 1)), found.end
+        table.held = found.end * self.block_size
+        table.computed = self.computed_by(found.end, len(chain.tokens))
         return table.computed
+
+    def computed_by(self, blocks: int, length: int) -> int:
+        """Of ``length`` tokens, how many need not run when so many blocks of them are found."""
+        return max(0, min(blocks * self.block_size, length - 1))
 
     def cost(self, seq: int, length: int) -> int:
         """Device blocks that :meth:`grow` would take now: new ones, and one for a copy of a shared tail."""
@@ -184,6 +228,14 @@ class KVCache:
         if length <= table.writable:
             return 0
         return sum(self._needs(table, length))
+
+    def claim(self, seq: int, length: int, chunk: int) -> int:
+        """Device blocks that a sequence takes, swapped in first if it must be, until ``length`` tokens of it are
+        computed, at most ``chunk`` of them in a step."""
+        table = self.tables[seq]
+        if table.pool is self.host:
+            return self.swap_in_cost(seq) + max(0, self._blocks_for(length) - table.count)
+        return self.cost(seq, length)
 
     def grow(self, seq: int, length: int) -> None:
         """Make room for ``length`` tokens. Slots of positions from what is held up to ``length`` exist then, and no
@@ -249,7 +301,8 @@ class KVCache:
         table = self._new_table(child, owner, source.priority, source.root, source.digest)
         table.pool, table.hashed, table.held, table.computed = source.pool, source.hashed, source.held, source.computed
         source.writable = 0
-        blocks = source.blocks[: self._blocks_for(source.held)].tolist()
+        table.skip(source.passed)
+        blocks = self._filled(source)
         for block in blocks:
             source.pool.share(block, child, owner)
         table.extend(blocks)
@@ -277,13 +330,18 @@ class KVCache:
         """
         table = self.tables[seq]
         assert table.pool is self.device, f"sequence {seq} is swapped out already"
-        blocks = table.blocks[: self._blocks_for(table.held)].tolist()
+        blocks = self._filled(table)
         there = [self._counterpart(self.device, block, self.host) for block in blocks]
         self._move_table(table, blocks, there, self.host, TransferKind.SWAP_OUT)
 
+    def swap_out_cost(self, seq: int) -> int:
+        """Host blocks that :meth:`swap_out` would take from those available."""
+        blocks = self._filled(self.tables[seq])
+        return self._taken(self.host, [self._counterpart(self.device, block, self.host) for block in blocks])
+
     def swap_in_cost(self, seq: int) -> int:
         """Device blocks that :meth:`swap_in` would take from those available."""
-        blocks = self.tables[seq].blocks.tolist()
+        blocks = self.tables[seq].kept.tolist()
         return self._taken(self.device, [self._counterpart(self.host, block, self.device) for block in blocks])
 
     def swap_in(self, seq: int) -> None:
@@ -294,7 +352,7 @@ class KVCache:
         """
         table = self.tables[seq]
         assert table.pool is self.host, f"sequence {seq} is not swapped out"
-        blocks = table.blocks.tolist()
+        blocks = table.kept.tolist()
         there = [self._counterpart(self.host, block, self.device) for block in blocks]
         self._move_table(table, blocks, there, self.device, TransferKind.SWAP_IN)
 
@@ -307,12 +365,16 @@ class KVCache:
         num_blocks: int | None = None,
         num_host_blocks: int | None = None,
         turns: Sequence[int] = (),
+        leaving: Collection[int] = (),
+        reached: set[bytes] | None = None,
     ) -> Reshape:
         """What another block size, or other numbers of blocks, would do; changes nothing.
 
         All sharing and all that sequences hold is kept; blocks that :meth:`grow` gave but that hold no token yet are
         given back. Where what is held does not fit, sequences of ``turns`` have to give up their blocks, the last
-        first. Without numbers of blocks, both tiers keep their slots. The journal must be empty.
+        first; ``leaving`` are those that must for other reasons. Without numbers of blocks, both tiers keep their
+        slots. ``reached`` are chain hashes that end a new block in the cache of another group of layers; those of this
+        one are added. The journal must be empty.
 
         Raises:
             OutOfBlocks: not even without ``turns`` does it fit.
@@ -323,36 +385,43 @@ class KVCache:
             num_blocks = None
         device = num_blocks if num_blocks is not None else self.num_slots // size
         host = num_host_blocks if num_host_blocks is not None else self.num_host_slots // size
-        reached: set[bytes] = set()
+        reached = set() if reached is None else reached
         return Reshape(
             old_size=self.block_size,
             block_size=size,
-            device=self._plan_tier(self.device, device, size, turns, reached),
-            host=self._plan_tier(self.host, host, size, turns, reached),
+            device=self._plan_tier(self.device, device, size, turns, leaving, reached),
+            host=self._plan_tier(self.host, host, size, turns, leaving, reached),
             num_slots=self.num_slots if num_blocks is None else device * size,
             num_host_slots=self.num_host_slots if num_host_blocks is None else host * size,
             old_slots=self.num_slots,
             old_host_slots=self.num_host_slots,
         )
 
-    def reshape(self, change: Reshape) -> None:
+    def reshape(self, change: Reshape, renamed: dict[bytes, bytes] | None = None) -> None:
         """Make ``change``, once its victims are closed and its moves carried out, and nothing else has changed since
-        it was planned."""
+        it was planned. ``renamed`` maps old chain hashes to new ones, for the caches of several groups of layers; those
+        of this one are added."""
         self.block_size = change.block_size
         self.num_slots, self.num_host_slots = change.num_slots, change.num_host_slots
-        renamed: dict[bytes, bytes] = {}
+        renamed = {} if renamed is None else renamed
         if change.device is not None:
             self.device = self._rebuild(change.device, self.device, renamed)
         if change.host is not None:
             self.host = self._rebuild(change.host, self.host, renamed)
 
     def _plan_tier(
-        self, pool: BlockPool, num_blocks: int, block_size: int, turns: Sequence[int], reached: set[bytes]
+        self,
+        pool: BlockPool,
+        num_blocks: int,
+        block_size: int,
+        turns: Sequence[int],
+        leaving: Collection[int],
+        reached: set[bytes],
     ) -> TierPlan | None:
         if pool is self.device and (pool.num_blocks, pool.block_size) == (num_blocks, block_size):
             reached.update(entry.key for entry in pool.index.entries().values() if isinstance(entry.key, bytes))
             return None
-        plan = TierPlan(pool, self._tables_in(pool), num_blocks, block_size, turns, reached)
+        plan = TierPlan(pool, self._tables_in(pool), num_blocks, block_size, turns, leaving, reached)
         if plan.needed > num_blocks:
             raise OutOfBlocks("host" if pool.is_host else "device", plan.needed, num_blocks)
         return plan
@@ -381,7 +450,7 @@ class KVCache:
         return "host" if self.tables[seq].pool.is_host else "device"
 
     def table(self, seq: int) -> np.ndarray:
-        """Block ids (int32) of the sequence's tier, in order. A view."""
+        """Block ids (int32) of the sequence's tier, in order; holes are negative. A view."""
         return self.tables[seq].blocks
 
     def computed(self, seq: int) -> int:
@@ -413,13 +482,13 @@ class KVCache:
     def counts(self, seq: int) -> tuple[int, int]:
         """Blocks of the sequence, and how many of them others hold too."""
         table = self.tables[seq]
-        return table.count, int(np.count_nonzero(table.pool.ref[table.blocks] > 1))
+        return table.count - table.first, int(np.count_nonzero(table.pool.ref[table.kept] > 1))
 
     def saved(self, seq: int) -> int:
         """Blocks that the sequence would have of its own if nothing were shared: those that another one held before.
         Over all sequences of a tier that makes its ``saved_count``."""
         table = self.tables[seq]
-        return int(np.count_nonzero(table.pool.holder[table.blocks] != seq))
+        return int(np.count_nonzero(table.pool.holder[table.kept] != seq))
 
     def runs(self, seq: int) -> int:
         """Runs of neighbouring blocks that make up the sequence's block table."""
@@ -446,31 +515,18 @@ class KVCache:
 
     # --- the prefix index ------------------------------------------------------------------------------------------
 
-    def _computed(self, blocks: int, length: int) -> int:
-        return max(0, min(blocks * self.block_size, length - 1))
+    def _place(self, chain: PrefixChain, depth: int) -> tuple[BlockPool, int] | None:
+        """Where block ``depth`` of ``chain`` is: on the device, else in the host tier, else nowhere."""
+        entry, piece = chain.entry(depth), chain.piece(depth)
+        for pool in (self.device, self.host):
+            block = self._holding(pool, entry, piece)
+            if block is not None:
+                return pool, block
+        return None
 
-    def _find(self, tokens: list[int], root: bytes) -> _Found:
-        """The longest cached prefix of ``tokens`` that there is room for on the device."""
-        found = _Found([], [], [])
-        room, size, digest = self.device.available, self.block_size, root
-        # A last block that is full counts too: its last token runs again, for its logits only.
-        for depth in range(len(tokens) // size if self._prefix_caching and len(tokens) > 1 else 0):
-            piece = np.array(tokens[depth * size : (depth + 1) * size], np.int32).tobytes()
-            entry = Entry(chain_digest(digest, piece), digest, depth)
-            if not found.host and (block := self._holding(self.device, entry, piece)) is not None:
-                room -= not self.device.ref[block]
-                blocks = found.device
-            elif (block := self._holding(self.host, entry, piece)) is not None:
-                room -= 1
-                blocks = found.host
-            else:
-                break
-            if room < 0:
-                break
-            blocks.append(block)
-            found.entries.append(entry)
-            digest = _digest(entry)
-        return found
+    def _is_taken(self, pool: BlockPool, block: int) -> bool:
+        """Whether a sequence that begins with this block takes one of the device's available blocks for it."""
+        return pool is self.host or not pool.ref[block]
 
     @staticmethod
     def _holding(pool: BlockPool, entry: Entry, content: bytes) -> int | None:
@@ -487,16 +543,16 @@ class KVCache:
     def _register(self, table: BlockTable) -> None:
         """Make full blocks findable; where the table's pool already holds the same content, hold that block
         instead."""
-        pool = table.pool
+        pool, passed = table.pool, len(table.passed)
         for position in range(table.hashed, table.held // pool.block_size):
             if table.digest is None:
                 return
-            block = table.at(position)
-            content = pool.content_bytes(block)
+            block, whole = table.at(position), position * pool.block_size >= passed
+            content = pool.content_bytes(block) if whole else table.tokens(position).tobytes()
             entry = Entry(chain_digest(table.digest, content), table.digest, position)
-            if pool.index.find(entry.key) is None:
+            if whole and pool.index.find(entry.key) is None:
                 pool.index.add(block, entry)
-            else:
+            elif whole:  # else its beginning is not there, and it cannot be found
                 same = self._holding(pool, entry, content)
                 if same is None:  # two contents with one hash: neither this block nor what follows can be found
                     table.digest = None
@@ -529,13 +585,20 @@ class KVCache:
         to.write(there, 0, pool.contents(block))
         to.priority[there] = pool.priority[block]
 
-    def _bring_in(self, table: BlockTable, blocks: list[int], entries: list[Entry]) -> None:
-        """Append copies of host ``blocks`` to a table on the device."""
-        taken = self.device.take(len(blocks), table.seq, table.owner, table.last)
-        for block, there, entry in zip(blocks, taken, entries, strict=True):
-            self._transfer(TransferKind.SWAP_IN, self.host, block, self.device, there)
-            self.device.index.add(there, entry)
-        table.extend(taken)
+    def _adopt(self, table: BlockTable, found: Found, chain: PrefixChain) -> None:
+        """Append what was found, copies of host blocks included, to a table on the device."""
+        after = next((block for pool, block in reversed(found.blocks) if pool is self.device), -1)
+        away = sum(pool is self.host for pool, _ in found.blocks)
+        taken = iter(self.device.take(away, table.seq, table.owner, after))
+        blocks = []
+        for depth, (pool, block) in enumerate(found.blocks, found.first):
+            there = block
+            if pool is self.host:
+                there = next(taken)
+                self._transfer(TransferKind.SWAP_IN, pool, block, self.device, there)
+                self.device.index.add(there, chain.entry(depth))
+            blocks.append(there)
+        table.extend(blocks)
 
     def _copy_on_write(self, table: BlockTable, position: int) -> None:
         block = table.at(position)
@@ -549,6 +612,10 @@ class KVCache:
         """The block of the ``other`` tier with the same content."""
         entry = pool.index.entry(block)
         return None if entry is None else other.index.find(entry.key)
+
+    def _filled(self, table: BlockTable) -> list[int]:
+        """The blocks of a table that hold something."""
+        return table.blocks[table.first : self._blocks_for(table.held)].tolist()
 
     @staticmethod
     def _taken(pool: BlockPool, blocks: list[int | None]) -> int:
@@ -594,7 +661,7 @@ class KVCache:
 
     def _release(self, table: BlockTable) -> None:
         table.pool.give_back(table.seq)
-        for block in reversed(table.blocks.tolist()):
+        for block in reversed(table.kept.tolist()):
             table.pool.release(block, table.seq, table.priority)
 
     def _new_table(self, seq: int, owner: int, priority: int, root: bytes, digest: bytes | None) -> BlockTable:

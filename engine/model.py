@@ -32,6 +32,7 @@ class LoadedModel:
     model: PreTrainedModel
     tokenizer: PreTrainedTokenizerBase | None
     layout: KVLayout
+    windows: tuple[int, ...]  # how many positions each layer sees, 0 is all
     device: torch.device
     dtype: torch.dtype
     eos_ids: frozenset[int]
@@ -64,14 +65,15 @@ def load_model(config: EngineConfig, report: Report) -> LoadedModel:
     else:
         model = _saved_model(checkpoint, dtype, device)
     model.eval().requires_grad_(False)
-    layers, kv_heads, head_dim = probe(model)
+    shape, windows = probe(model)
     tokenizer = _tokenizer(checkpoint.folder)
     text = facts.get_text_config(decoder=True)
     return LoadedModel(
         name=checkpoint.name,
         model=model,
         tokenizer=tokenizer,
-        layout=KVLayout(layers, kv_heads, head_dim, dtype),
+        layout=KVLayout(*shape, dtype),
+        windows=windows,
         device=device,
         dtype=dtype,
         eos_ids=_eos_ids(model, tokenizer),

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from ..kernels import PagedBatch
+from .cache_groups import CacheGroups
 from .kv_cache import KVCache
 from .placement import to_device
 from .request import Work
@@ -27,10 +28,10 @@ class PackedStep:
     sampled: Tensor  # int64 [R]
     unknown: Tensor  # int64 [U]
     sources: Tensor  # int64 [U]
-    batch: PagedBatch
+    batches: list[PagedBatch]  # one a group of layers
 
 
-def pack(works: list[Work], cache: KVCache, device: torch.device, sampled: dict[int, int]) -> PackedStep:
+def pack(works: list[Work], cache: KVCache | CacheGroups, device: torch.device, sampled: dict[int, int]) -> PackedStep:
     """Pack ``works``, single-token entries first. Python runs once a sequence, never once a token.
 
     ``sampled`` names the row of each sequence, by number, that the step before sampled.
@@ -44,29 +45,32 @@ def pack(works: list[Work], cache: KVCache, device: torch.device, sampled: dict[
     tokens, unknown, sources = _known_tokens(works, sampled)
     positions = np.arange(len(tokens)) - np.repeat(query_start[:-1] - starts, counts)
     context = starts + counts
-    rows = cache.rows([work.sequence.number for work in works])
-    tables = cache.block_tables(rows, -(-int(context.max()) // cache.block_size))
-    slots = cache.slots_at(np.repeat(rows, counts), positions)
 
     def place(array: np.ndarray) -> Tensor:
         return to_device(torch.from_numpy(array), device)
 
+    def batch(group: KVCache) -> PagedBatch:
+        rows = group.rows(seqs)
+        return PagedBatch(
+            query_start=query_starts,
+            context_len=contexts,
+            block_tables=place(group.block_tables(rows, -(-int(context.max()) // group.block_size))),
+            slots=place(group.slots_at(np.repeat(rows, counts), positions)),
+            block_size=group.block_size,
+            decodes=count if (counts == 1).all() else int((counts != 1).argmax()),
+            max_query=int(counts.max()),
+            max_context=int(context.max()),
+        )
+
+    seqs = [work.sequence.number for work in works]
+    query_starts, contexts = place(query_start), place(context.astype(np.int32))
     return PackedStep(
         input_ids=place(np.array([tokens], np.int64)),
         position_ids=place(positions[None]),
         sampled=place(query_start[1:][samples].astype(np.int64) - 1),
         unknown=place(np.array(unknown, np.int64)),
         sources=place(np.array(sources, np.int64)),
-        batch=PagedBatch(
-            query_start=place(query_start),
-            context_len=place(context.astype(np.int32)),
-            block_tables=place(tables),
-            slots=place(slots),
-            block_size=cache.block_size,
-            decodes=count if (counts == 1).all() else int((counts != 1).argmax()),
-            max_query=int(counts.max()),
-            max_context=int(context.max()),
-        ),
+        batches=[batch(group) for group in cache.groups],
     )
 
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 from hashlib import blake2b
 from typing import NamedTuple
 
+import numpy as np
+
 DIGEST_BYTES = 16
 
 
@@ -30,6 +32,33 @@ class Entry(NamedTuple):
     key: bytes | int
     before: bytes = b""
     depth: int = 0
+
+
+class PrefixChain:
+    """The full blocks that a prompt begins with, as index entries; each is hashed when it is first asked for."""
+
+    def __init__(self, tokens: list[int], block_size: int, salt: str) -> None:
+        self.tokens = tokens
+        self.block_size = block_size
+        self.root = root_digest(salt)
+        self._entries: list[Entry] = []
+
+    def __len__(self) -> int:
+        """Blocks that a cache may be asked for. A last one that is full counts too: its last token runs again, for its
+        logits only."""
+        return len(self.tokens) // self.block_size if len(self.tokens) > 1 else 0
+
+    def piece(self, depth: int) -> bytes:
+        """The tokens of block ``depth``, int32 as bytes."""
+        return np.array(self.tokens[depth * self.block_size : (depth + 1) * self.block_size], np.int32).tobytes()
+
+    def entry(self, depth: int) -> Entry:
+        while len(self._entries) <= depth:
+            before = self._entries[-1].key if self._entries else self.root
+            assert isinstance(before, bytes)
+            place = len(self._entries)
+            self._entries.append(Entry(chain_digest(before, self.piece(place)), before, place))
+        return self._entries[depth]
 
 
 class PrefixIndex:

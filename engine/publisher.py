@@ -18,6 +18,8 @@ from ..ipc.telemetry import (
     TOPIC_STEP,
     BlocksUpdate,
     Event,
+    GroupBlocks,
+    GroupStats,
     Percentiles,
     RequestRow,
     Stats,
@@ -39,6 +41,9 @@ if TYPE_CHECKING:
 STATS_S = 1.0
 _INTERVAL_S = 1.0 / MAX_RATE_HZ
 
+#: Ids of blocks on the device and on the host; ``None`` is all.
+_Ids = tuple[np.ndarray | None, np.ndarray | None]
+
 
 class Publisher:
     """Reads the core's state between steps and publishes it. Costs O(changed), and next to nothing unheard.
@@ -51,7 +56,6 @@ class Publisher:
         self.epoch = epoch
         self.stats: Stats | None = None
         self._engine = engine
-        self._slot_bytes = engine.runner.slot_bytes
         self._switchboard = switchboard
         self._process = psutil.Process()
         self._process.cpu_percent()  # the first call has nothing to compare with
@@ -150,41 +154,40 @@ class Publisher:
             return STATS_S
         if now < self._blocks_due:
             return self._blocks_due - now
-        cache = self._engine.cache
-        device, host = cache.device.take_changed(), cache.host.take_changed()
+        changed: list[_Ids] = [(g.device.take_changed(), g.host.take_changed()) for g in self._engine.cache.groups]
         if self._full:
             self._full = False
-            self._publish_blocks(full=True, device=None, host=None)
-        elif len(device) or len(host):
-            self._publish_blocks(full=False, device=device, host=host)
+            self._switchboard.publish(TOPIC_BLOCKS, self.snapshot())
+        elif any(ids is not None and len(ids) for group in changed for ids in group):
+            self._switchboard.publish(TOPIC_BLOCKS, self._blocks(changed))
         else:
             return STATS_S
         self._blocks_due = now + _INTERVAL_S
         return STATS_S
 
-    def _publish_blocks(self, full: bool, device: np.ndarray | None, host: np.ndarray | None) -> None:
-        cache = self._engine.cache
-        update = BlocksUpdate(
+    def _blocks(self, changed: list[_Ids] | None) -> BlocksUpdate:
+        """The blocks ``changed`` on the device and on the host, by group of layers, or all."""
+        groups, slots = self._engine.cache.groups, self._engine.runner.slot_bytes
+        everything: list[_Ids] = [(None, None)] * len(groups)
+        first, *others = [
+            GroupBlocks(g.name, tier_blocks(g.device, slot, on_device), tier_blocks(g.host, slot, on_host))
+            for g, slot, (on_device, on_host) in zip(groups, slots, changed or everything, strict=True)
+        ]
+        return BlocksUpdate(
             epoch=self.epoch,
             step=self._engine.step_number,
-            full=full,
-            device=tier_blocks(cache.device, self._slot_bytes, device),
-            host=tier_blocks(cache.host, self._slot_bytes, host),
+            full=changed is None,
+            device=first.device,
+            host=first.host,
+            name=first.name if others else "",
+            groups=others,
         )
-        self._switchboard.publish(TOPIC_BLOCKS, update)
 
     # --- all of it --------------------------------------------------------------------------------------------------
 
     def snapshot(self) -> BlocksUpdate:
         """All blocks as they are now."""
-        cache = self._engine.cache
-        return BlocksUpdate(
-            epoch=self.epoch,
-            step=self._engine.step_number,
-            full=True,
-            device=tier_blocks(cache.device, self._slot_bytes, None),
-            host=tier_blocks(cache.host, self._slot_bytes, None),
-        )
+        return self._blocks(None)
 
     def sequences(self) -> dict[str, int]:
         """The last sequence number of each topic."""
@@ -203,6 +206,9 @@ class Publisher:
             sequences=self.sequences(),
             device=TierStats(**facts.pop("device")),
             host=TierStats(**facts.pop("host")),
+            groups=[
+                GroupStats(g["name"], TierStats(**g["device"]), TierStats(**g["host"])) for g in facts.pop("groups")
+            ],
             latency={
                 name: Percentiles(count=p.count, p50=p.p50, p95=p.p95, p99=p.p99)
                 for name, p in facts.pop("latency").items()

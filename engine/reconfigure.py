@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import time
+from bisect import bisect_right
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +13,7 @@ import numpy as np
 import psutil
 
 from ..ipc.vocabulary import Refused, RequestState
-from .capacity import blocks_needed, check_places
+from .capacity import check_places, shortage
 from .config import GIB, EngineConfig
 
 if TYPE_CHECKING:
@@ -58,7 +60,7 @@ def reconfigure(engine: Engine, changes: dict[str, Any], *, dry_run: bool) -> Re
     change = _plan(engine, report, after, num_blocks)
     if change is not None:
         report.blocks_moved = change.blocks_moved
-        report.bytes_copied = change.slots_copied * engine.runner.slot_bytes
+        report.bytes_copied = change.bytes_copied(engine.runner.slot_bytes)
         report.cached_dropped = change.cached_dropped
         report.preempted = len(change.victims)
         _add_notes(report, engine, change)
@@ -76,8 +78,11 @@ def reconfigure(engine: Engine, changes: dict[str, Any], *, dry_run: bool) -> Re
 def _plan(engine: Engine, report: Reconfiguration, after: EngineConfig, num_blocks: int | None) -> Reshape | None:
     """What the pools have to become, if they change at all. Sequences that do not fit then give up their blocks, the
     last turn first."""
-    size, slot_bytes = after.block_size, engine.runner.slot_bytes
-    host = int(after.swap_space_gib * GIB) // (slot_bytes * size) if "swap_space_gib" in report.changes else None
+    size = after.block_size
+    host = None
+    if "swap_space_gib" in report.changes:  # in proportion to the device pools
+        pools = engine.cache.shape(size, num_blocks)
+        host = int(after.swap_space_gib * GIB) * pools[0] // _bytes(engine, pools, size)
     if num_blocks is None and host is None and "block_size" not in report.changes:
         return None
     if host is not None:
@@ -121,9 +126,9 @@ def _apply(engine: Engine, change: Reshape | None, after: EngineConfig) -> None:
 
 
 def _check_host_memory(engine: Engine, host_blocks: int, after: EngineConfig) -> None:
-    slot_bytes = engine.runner.slot_bytes
-    wanted = host_blocks * after.block_size * slot_bytes
-    held = engine.cache.host.num_blocks * engine.cache.block_size * slot_bytes
+    pools = engine.cache.shape(after.block_size)
+    wanted = host_blocks * _bytes(engine, pools, after.block_size) // pools[0]
+    held = _bytes(engine, [group.host.num_blocks for group in engine.cache.groups], engine.cache.block_size)
     free = psutil.virtual_memory().available
     # Growing holds the old pool and the new one until the content has moved.
     if wanted > held and wanted > free:
@@ -133,11 +138,13 @@ def _check_host_memory(engine: Engine, host_blocks: int, after: EngineConfig) ->
 
 
 def _check_device_memory(engine: Engine, num_blocks: int, after: EngineConfig) -> None:
-    block_bytes = engine.runner.slot_bytes * after.block_size
-    most = max(engine.runner.room(), 0) // after.block_size
+    def taken(blocks: int) -> int:
+        return _bytes(engine, engine.cache.shape(after.block_size, blocks), after.block_size)
+
+    most = bisect_right(range(1, num_blocks + 1), engine.runner.room(), key=taken)
     if num_blocks > most:
         raise Refused(
-            f"num_blocks is {num_blocks:,}, which takes {num_blocks * block_bytes / GIB:,.2f} GiB beside what has to "
+            f"num_blocks is {num_blocks:,}, which takes {taken(num_blocks) / GIB:,.2f} GiB beside what has to "
             f"stay until it is copied; accepted are up to {most:,}, which fit into the memory that is free now.",
             field="num_blocks",
             code="memory",
@@ -145,10 +152,10 @@ def _check_device_memory(engine: Engine, num_blocks: int, after: EngineConfig) -
 
 
 def _check_requests_fit(engine: Engine, after: EngineConfig, num_blocks: int | None) -> None:
-    blocks = engine.cache.num_slots // after.block_size if num_blocks is None else num_blocks
     for request in engine.requests.values():
-        needed = blocks_needed(request, engine.context_length, after.block_size)
-        if needed > blocks:
+        short = shortage(request, engine.context_length, engine.cache, after.block_size, num_blocks)
+        if short is not None:
+            needed, blocks = short
             if num_blocks is None:
                 raise Refused(
                     f"block_size is {after.block_size}, which makes {blocks:,} blocks, and request {request.id!r} "
@@ -162,6 +169,11 @@ def _check_requests_fit(engine: Engine, after: EngineConfig, num_blocks: int | N
             )
 
 
+def _bytes(engine: Engine, blocks: Sequence[int], block_size: int) -> int:
+    """What so many blocks of each group of layers take."""
+    return sum(number * block_size * slot for number, slot in zip(blocks, engine.runner.slot_bytes, strict=True))
+
+
 def _memory_speed() -> float:
     """Bytes/s of a copy within memory, measured now."""
     source = np.ones(4 * 1024 * 1024, np.uint8)
@@ -172,13 +184,14 @@ def _memory_speed() -> float:
 
 def _add_notes(report: Reconfiguration, engine: Engine, change: Reshape) -> None:
     notes, size, slot_bytes = report.notes, change.block_size, engine.runner.slot_bytes
+    parts = list(zip(change.parts, slot_bytes, strict=True))
     if report.changes.keys() & {"block_size", "num_blocks"}:
         blocks, idle = divmod(change.num_slots, size)
         notes.append(f"The device pool has {blocks:,} blocks of {size} tokens.")
         if idle:
             notes.append(f"{idle:,} of its {change.num_slots:,} slots fill no block and stay unused.")
     if "swap_space_gib" in report.changes:
-        pool = change.num_host_slots * slot_bytes / GIB
+        pool = sum(part.num_host_slots * slot for part, slot in parts) / GIB
         notes.append(f"The host pool has {change.num_host_slots // size:,} blocks of {size} tokens ({pool:,.2f} GiB).")
     if report.preempted:
         notes.append(f"{report.preempted:,} sequences give up their blocks to make room and are computed again.")

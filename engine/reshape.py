@@ -7,7 +7,7 @@ merging moves only units that do not stand where they belong already. All that g
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -33,6 +33,12 @@ class Reshape:
     num_host_slots: int
     device: TierPlan | None
     host: TierPlan | None
+    others: tuple[Reshape, ...] = ()  # the same change of further groups of layers, with the same victims
+
+    @property
+    def parts(self) -> tuple[Reshape, ...]:
+        """One a group of layers."""
+        return (self, *self.others)
 
     @property
     def plans(self) -> list[TierPlan]:
@@ -46,16 +52,21 @@ class Reshape:
     @property
     def blocks_moved(self) -> int:
         """New blocks of both tiers of which a part stands elsewhere than before."""
-        return sum(plan.blocks_moved for plan in self.plans)
+        return sum(plan.blocks_moved for part in self.parts for plan in part.plans)
 
     @property
     def cached_dropped(self) -> int:
         """Old cached blocks whose content is given up."""
-        return sum(plan.cached_dropped for plan in self.plans)
+        return sum(plan.cached_dropped for part in self.parts for plan in part.plans)
+
+    def bytes_copied(self, slot_bytes: tuple[int, ...]) -> int:
+        """With so many bytes a slot in each group."""
+        return sum(part.slots_copied * slot for part, slot in zip(self.parts, slot_bytes, strict=True))
 
     @property
     def slots_copied(self) -> int:
-        """Where a pool keeps its slots, those that move; in a pool of another size, all that is kept."""
+        """In this group's pools: where a pool keeps its slots, those that move; in a pool of another size, all that
+        is kept."""
         device, host = self.device, self.host
         return (0 if device is None else device.slots_copied(self.old_slots != self.num_slots)) + (
             0 if host is None else host.slots_copied(self.old_host_slots != self.num_host_slots)
@@ -70,6 +81,8 @@ class TierPlan:
     blocks it would take. Cached content, that of the victims included, is kept as far as it fills blocks and there is
     room, the last to be evicted first.
 
+    ``leaving`` are victims already, and later in ``turns`` than all who are not.
+
     ``reached`` holds the chain hashes that end a new block in another tier; those of this tier are added to it.
     """
 
@@ -80,6 +93,7 @@ class TierPlan:
         num_blocks: int,
         block_size: int,
         turns: Sequence[int],
+        leaving: Collection[int],
         reached: set[bytes],
     ) -> None:
         self.num_blocks = num_blocks
@@ -90,7 +104,7 @@ class TierPlan:
         self._each = max(1, self.old_size // block_size)  # new blocks that an old one makes, or ends
         self._rows: dict[int, np.ndarray] = {}  # by sequence: the contents of its blocks, as rows of `_contents`
         self._boundaries: dict[int, dict[int, bytes]] = {}  # by sequence: position in the new table -> old hash there
-        gone = self._choose(tables, turns)
+        gone = self._choose(tables, turns, leaving)
         self.needed = len(self._contents)
         for table in tables:
             if table.seq in self._rows:
@@ -124,9 +138,10 @@ class TierPlan:
 
     def build(self, old: BlockPool, new: BlockPool, tables: list[BlockTable]) -> None:
         """Fill ``new`` and point ``tables`` to it. Where hashes change, its prefix index stays empty."""
-        place, units = self._place, np.where(self._contents < 0, self._contents[:, :1], self._contents)
+        there = self._contents >= 0
+        place, units = self._place, np.where(there, self._contents, self._contents.max(axis=1, keepdims=True))
         sources = units * self.unit // old.block_size
-        last = np.count_nonzero(self._contents >= 0, axis=1, keepdims=True) - 1
+        last = there.shape[1] - 1 - np.argmax(there[:, ::-1], axis=1)[:, None]
         new.tokens.reshape(-1, units.shape[1], self.unit)[place] = old.tokens.reshape(-1, self.unit)[units]
         new.fill[place] = self._fill
         new.last_used[place] = old.last_used[sources].max(axis=1, initial=0)
@@ -159,21 +174,22 @@ class TierPlan:
 
     # --- what is kept ------------------------------------------------------------------------------------------------
 
-    def _units_of(self, blocks: np.ndarray, tokens: int) -> np.ndarray:
+    def _units_of(self, blocks: np.ndarray, tokens: int, passed: int = 0) -> np.ndarray:
         """The first ``tokens`` tokens of old ``blocks`` as contents of new blocks: each a row of the old units that it
-        is made of, in order, and then -1."""
+        is made of, in order, and -1 before and after those. Without the blocks that ``passed`` tokens fill."""
         split, merged = self.old_size // self.unit, self.block_size // self.unit
         units = (blocks[:, None].astype(np.int64) * split + np.arange(split)).reshape(-1)[: -(-tokens // self.unit)]
         padded = np.full(-(-len(units) // merged) * merged, -1, np.int64)
         padded[: len(units)] = units
-        return padded.reshape(-1, merged)
+        padded[: passed // self.unit] = -1
+        return padded.reshape(-1, merged)[passed // self.block_size :]
 
-    def _choose(self, tables: list[BlockTable], turns: Sequence[int]) -> list[BlockTable]:
+    def _choose(self, tables: list[BlockTable], turns: Sequence[int], leaving: Collection[int]) -> list[BlockTable]:
         """Take in as many tables as fit, those in ``turns`` last and in this order; returns the rest, which have to
         go, the last first."""
         turn = {seq: number for number, seq in enumerate(turns)}
         tables = sorted(tables, key=lambda table: turn.get(table.seq, -1))
-        rows = [self._units_of(table.blocks, table.held) for table in tables]
+        rows = [self._units_of(table.blocks, table.held, len(table.passed)) for table in tables]
         stops = np.cumsum([len(part) for part in rows], dtype=np.int64)
         width = self.block_size // self.unit
         contents, number = _distinct(np.concatenate([np.zeros((0, width), np.int64), *rows]))
@@ -181,11 +197,13 @@ class TierPlan:
         seen = np.concatenate([[0], np.maximum.accumulate(number) + 1])
         fitting = int(np.searchsorted(seen[stops], self.num_blocks, side="right"))
         kept = max(fitting, sum(table.seq not in turn for table in tables))
+        kept = min(kept, sum(table.seq not in leaving for table in tables))
         self._contents = contents[: seen[stops[kept - 1]] if kept else 0]
         self._fill = np.zeros(len(self._contents), np.int64)
         for table, stop, part in zip(tables[:kept], stops, rows, strict=False):
             self._rows[table.seq] = own = number[stop - len(part) : stop]
-            self._fill[own] = np.minimum(self.block_size, table.held - np.arange(len(part)) * self.block_size)
+            position = len(table.passed) // self.block_size + np.arange(len(part))
+            self._fill[own] = np.minimum(self.block_size, table.held - position * self.block_size)
         self.victims = [table.seq for table in reversed(tables[kept:])]
         return tables[: kept - 1 : -1] if kept else tables[::-1]
 
@@ -193,9 +211,10 @@ class TierPlan:
         boundaries, size = {}, pool.block_size
         step = max(1, self.block_size // size)
         for end, block in enumerate(table.blocks[: table.hashed].tolist()[step - 1 :: step], 1):
-            entry = pool.index.entry(block)
-            if entry is not None and isinstance(entry.key, bytes):
-                boundaries[end * step * size // self.block_size - 1] = entry.key
+            entry, position = pool.index.entry(block), end * step * size // self.block_size - 1
+            whole = position * self.block_size >= len(table.passed)
+            if whole and entry is not None and isinstance(entry.key, bytes):
+                boundaries[position] = entry.key
         return boundaries
 
     def _keep_cached(self, pool: BlockPool, gone: list[BlockTable], reached: set[bytes]) -> int:
@@ -277,7 +296,7 @@ class TierPlan:
             ],
             axis=-1,
         ).reshape(-1, 3)
-        return parts[parts[:, 2] > 0]
+        return parts[(parts[:, 0] >= 0) & (parts[:, 2] > 0)]
 
     def _moves(self) -> np.ndarray:
         """Those of :meth:`_parts` that stand elsewhere; as if at once."""
@@ -323,7 +342,7 @@ def _cached_without(pool: BlockPool, gone: list[BlockTable]) -> list[int]:
     queue, left = pool.cached(), pool.ref.copy()
     priority = {block: int(pool.priority[block]) for block in queue}
     for table in gone:
-        for block in table.blocks[::-1].tolist():
+        for block in table.kept[::-1].tolist():
             left[block] -= 1
             priority[block] = min(priority.get(block, int(pool.priority[block])), table.priority)
             entry = pool.index.entry(block)

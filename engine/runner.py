@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import torch
@@ -10,65 +11,74 @@ from torch import Tensor
 
 from ..kernels import Ops
 from .attention import PagedContext
+from .cache_groups import CacheGroups
 from .clocks import Clock, clock_of
 from .flight import Flight
 from .kv_cache import KVCache, Transfer
+from .layer_groups import LayerGroup
 from .packing import PackedStep, pack
 from .placement import to_host
 from .request import StepPlan, Work
 from .reshape import Reshape
 from .sampler import Sampler
-from .storage import KVStorage
+from .storage import KVStorage, free_memory
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 
 class ModelRunner:
-    """Runs steps of one model over one storage. Not for use by several threads at once.
+    """Runs steps of one model over the storages of its groups of layers. Not for use by several threads at once.
 
     On a CUDA device a launch returns before the device has begun; on the CPU it has finished by then.
     """
 
-    def __init__(self, model: PreTrainedModel, storage: KVStorage, ops: Ops) -> None:
+    def __init__(
+        self, model: PreTrainedModel, groups: Sequence[LayerGroup], storages: Sequence[KVStorage], ops: Ops
+    ) -> None:
         self.model = model
-        self.storage = storage
+        self.storages = tuple(storages)
         self.ops = ops
-        self.slot_bytes = storage.layout.slot_bytes
+        self.slot_bytes = tuple(storage.layout.slot_bytes for storage in storages)
         self.forward_ms = 0.0
         self.sample_ms = 0.0
         self.copy_ms = 0.0
         self.bytes_copied = 0
         self._sampler = Sampler()
-        self._device = storage.pool.device
+        self._device = storages[0].pool.device
+        homes = {layer: (g, place) for g, group in enumerate(groups) for place, layer in enumerate(group.layers)}
+        self._homes = [homes[layer] for layer in range(len(homes))]  # each layer's group, and its place in that pool
         self.depth = 1 if self._device.type == "cuda" else 0
         self._selects = "logits_to_keep" in inspect.signature(model.forward).parameters
         self._rows: dict[int, int] = {}  # of the last launch: sequence number -> row of its sampled tokens
         self._sampled = torch.zeros(0, dtype=torch.int64, device=self._device)  # these tokens, on the device
 
-    def launch(self, plan: StepPlan, cache: KVCache) -> Flight:
+    def launch(self, plan: StepPlan, cache: KVCache | CacheGroups) -> Flight:
         """The cache's pending copies, then one forward of the plan's tokens and a sample for each work that wants one.
         All that is read of the host is read now."""
-        journal = list(cache.journal)
-        cache.journal.clear()
+        journals = [list(group.journal) for group in cache.groups]
+        for group in cache.groups:
+            group.journal.clear()
         if not plan.work:
-            return self._start(journal, cache.block_size, None, [])
+            return self._start(journals, cache.block_size, None, [])
         step = pack(plan.work, cache, self._device, self._rows)
         sampling = [work for work in plan.work if work.samples]
         self._rows = {work.sequence.number: row for row, work in enumerate(sampling)}
-        return self._start(journal, cache.block_size, step, sampling)
+        return self._start(journals, cache.block_size, step, sampling)
 
-    def execute(self, plan: StepPlan, cache: KVCache) -> list[int]:
+    def execute(self, plan: StepPlan, cache: KVCache | CacheGroups) -> list[int]:
         """Launch and wait. The next token of each work that samples, in plan order; -1 where its logits were not
         finite."""
         return self.launch(plan, cache).tokens()
 
     @torch.inference_mode()
-    def _start(self, journal: list[Transfer], block_size: int, step: PackedStep | None, sampling: list[Work]) -> Flight:
+    def _start(
+        self, journals: list[list[Transfer]], block_size: int, step: PackedStep | None, sampling: list[Work]
+    ) -> Flight:
         """All that the device does in a step, in order."""
         clock = clock_of(self._device)
         clock.mark()
-        copied = self.storage.execute(journal, block_size)
+        copied = sum(s.execute(journal, block_size) for s, journal in zip(self.storages, journals, strict=True))
         clock.mark()
         if step is None:
             return _Landing(self, clock, copied, None)
@@ -80,13 +90,15 @@ class ModelRunner:
         return _Landing(self, clock, copied, tokens)
 
     def room(self) -> int:
-        """The most slots that the device pool could have now."""
-        return self.storage.room()
+        """The most bytes that the device pools could take now."""
+        return free_memory(self._device) + sum(storage.given_back() for storage in self.storages)
 
     def reshape(self, change: Reshape) -> int:
         """Give both pools their new sizes and move what they hold; returns the bytes copied. Raises ``MemoryError`` or
         ``RuntimeError`` where the memory is not there, with everything as it was."""
-        return self.storage.reshape(change)
+        parts = list(zip(self.storages, change.parts, strict=True))
+        pools = [storage.new_pools(part) for storage, part in parts]  # all, before anything moves
+        return sum(storage.reshape(part, new) for (storage, part), new in zip(parts, pools, strict=True))
 
     def forget(self, seq: int) -> None:
         self._sampler.forget(seq)
@@ -100,7 +112,7 @@ class ModelRunner:
             "input_ids": step.input_ids,
             "position_ids": step.position_ids,
             "use_cache": False,
-            "paged": PagedContext(self.storage.pool, step.batch, self.ops),
+            "paged": PagedContext([(self.storages[g].pool[i], step.batches[g]) for g, i in self._homes], self.ops),
         }
         if self._selects:
             return self.model(**arguments, logits_to_keep=step.sampled).logits[0]

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from ..ipc.vocabulary import RequestState, priority_name
+from .cache_groups import Amounts, CacheGroups
 from .capacity import blocks_for
 from .config import EngineConfig, parse_class_limits
 from .forecast import Forecast, OutputLengths
@@ -46,7 +47,9 @@ class Scheduler:
     tier without room means recomputing.
     """
 
-    def __init__(self, cache: KVCache, config: EngineConfig, prefers_swap: Callable[[Sequence], bool]) -> None:
+    def __init__(
+        self, cache: KVCache | CacheGroups, config: EngineConfig, prefers_swap: Callable[[Sequence], bool]
+    ) -> None:
         self.cache = cache
         self.config = config
         self.prefers_swap = prefers_swap
@@ -249,7 +252,7 @@ class Scheduler:
     def _serve(self, sequence: Sequence) -> None:
         """Plan as many of the sequence's known tokens as the budget holds."""
         draft = self._draft
-        count = min(sequence.pending - sequence.awaits_fork, draft.budget)
+        count = min(sequence.pending - sequence.awaits_fork, draft.budget, self.cache.chunk)
         stop = sequence.computed + count
         if count > 0 and self._grow(sequence, stop):
             draft.add(Work(sequence, sequence.computed, count, stop == sequence.length))
@@ -336,7 +339,7 @@ class Scheduler:
         resumed = sequence.state is not RequestState.WAITING
         self._enter(sequence)
         if resumed and sequence.pending:
-            sequence.owes = self._grow(sequence, sequence.length)
+            sequence.owes = sequence.pending <= self.cache.chunk and self._grow(sequence, sequence.length)
         if sequence.awaits_fork and sequence.pending == 1:
             self._fork_samples(sequence)
             for sample in sequence.request.sequences:
@@ -345,7 +348,7 @@ class Scheduler:
         else:
             self._serve(sequence)
 
-    def _victims(self, sequence: Sequence, places: int, blocks: float | None = None) -> list[Sequence] | None:
+    def _victims(self, sequence: Sequence, places: int, blocks: float | Amounts | None = None) -> list[Sequence] | None:
         """Running sequences that would have to go for ``sequence`` to come in, the lowest and youngest first: those of
         strictly lower classes, and beams of later turns that wait for others. ``None`` if even all of them would not
         do.
@@ -383,13 +386,13 @@ class Scheduler:
                 held, shared = self.cache.counts(victim.number)
                 blocks -= held - shared + (self._claim(victim) if victim.pending > 1 else 0)
 
-    def _reserve(self, sequence: Sequence, room: float) -> float:
+    def _reserve(self, sequence: Sequence, room: float | Amounts) -> float | Amounts:
         """Device blocks that running sequences and ``sequence`` will come to take beyond what they know they need,
         for which there is ``room``."""
         if self._step - self._forecast_step >= FORECAST_STEPS:
             self._forecast = Forecast(self.lengths, (s for s in self.running if not s.idle))
             self._forecast_step = self._step
-        return self._forecast.peak(sequence, room * self.cache.block_size) / self.cache.block_size
+        return self.cache.growth(self._forecast.peak(sequence, room * self.cache.block_size))
 
     def _share(self, victims: list[Sequence]) -> float:
         """How much of a reserve is needed without ``victims``: none if nobody stays who could get on."""
@@ -422,14 +425,10 @@ class Scheduler:
         )
         return sequence.found
 
-    def _claim(self, sequence: Sequence) -> int:
+    def _claim(self, sequence: Sequence) -> int | Amounts:
         """Device blocks that the sequence still takes until all its known tokens are computed."""
         tail = self._width(sequence) - 1  # each further sample copies the last block or begins one
-        if sequence.state is RequestState.SWAPPED:
-            held = self.cache.counts(sequence.number)[0]
-            grown = max(0, blocks_for(sequence.length, self.cache.block_size) - held)
-            return self.cache.swap_in_cost(sequence.number) + grown + tail
-        return self.cache.cost(sequence.number, sequence.length) + tail
+        return self.cache.claim(sequence.number, sequence.length, self.budget) + tail
 
     def _grow(self, sequence: Sequence, length: int) -> bool:
         """Slots for ``length`` tokens, if need be those of sequences whose turn is later; False if it must wait."""
@@ -537,7 +536,7 @@ class Scheduler:
 
 class _Refusal(NamedTuple):
     sequence: int
-    available: int  # blocks, then
+    available: float | Amounts  # blocks, then
     running: int  # sequences, then
     step: int
 

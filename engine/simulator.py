@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from ..ipc.vocabulary import PRIORITIES, Refused, SamplingParams, priority_name
+from .cache_groups import CacheGroups
 from .collector import calm
 from .config import BLOCK_SIZES, EngineConfig
 from .core import Engine, StepResult
@@ -122,7 +123,7 @@ class SimulatedDevice:
     depth = 0
 
     def __init__(self, speeds: Speeds, num_slots: int) -> None:
-        self.slot_bytes = speeds.slot_bytes
+        self.slot_bytes: tuple[int, ...] = (speeds.slot_bytes,)  # one group of layers, that see all positions
         self.forward_ms = 0.0
         self.sample_ms = 0.0
         self.copy_ms = 0.0
@@ -133,11 +134,12 @@ class SimulatedDevice:
         self._speeds = speeds
         self._num_slots = num_slots
 
-    def launch(self, plan: StepPlan, cache: KVCache) -> _Launch:
+    def launch(self, plan: StepPlan, cache: KVCache | CacheGroups) -> _Launch:
         begun = time.thread_time()
         speeds, lengths = self._speeds, self.lengths
         copied = len(cache.journal) * cache.block_size * speeds.slot_bytes
-        cache.journal.clear()
+        for group in cache.groups:
+            group.journal.clear()
         copy_ms = copied / (speeds.link_gb_per_s * 1e6)
         forward_ms = 0.0
         tokens: list[int] = []
@@ -154,11 +156,11 @@ class SimulatedDevice:
         self.cpu_s += time.thread_time() - begun
         return _Launch(self, copied, copy_ms, forward_ms, tokens)
 
-    def execute(self, plan: StepPlan, cache: KVCache) -> list[int]:
+    def execute(self, plan: StepPlan, cache: KVCache | CacheGroups) -> list[int]:
         return self.launch(plan, cache).tokens()
 
     def room(self) -> int:
-        return self._num_slots
+        return self._num_slots * self._speeds.slot_bytes
 
     def reshape(self, change: Reshape) -> int:
         return 0  # there is nothing to move

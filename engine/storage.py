@@ -38,6 +38,10 @@ class KVLayout:
         return self.layers * 2 * self.kv_heads * self.head_dim * self.dtype.itemsize
 
 
+#: A device pool and a host pool, where they get another size.
+Pools = tuple[Tensor | None, Tensor | None]
+
+
 class KVStorage:
     """Device pool ``[L, 2, num_slots, H, D]`` and host pool ``[num_host_slots, L, 2, H, D]``.
 
@@ -79,26 +83,31 @@ class KVStorage:
             moved += len(source)
         return moved * self.layout.slot_bytes
 
-    def room(self) -> int:
-        """The most slots that the device pool could have now.
+    def given_back(self) -> int:
+        """Bytes of the device pool that become free while its content moves into another one.
 
-        On a GPU the old pool and the new one are there at once while the content moves, so the new one must fit into
-        what is free. On the CPU the old one's pages are given back as they are copied.
+        On a GPU the old pool and the new one are there at once; on the CPU the old one's pages are given back as they
+        are copied.
         """
-        if self.pool.is_cuda:
-            return int(torch.cuda.mem_get_info(self.pool.device)[0]) // self.layout.slot_bytes
-        return (psutil.virtual_memory().available + resident(self.pool)) // self.layout.slot_bytes
+        return 0 if self.pool.is_cuda else resident(self.pool)
 
-    def reshape(self, change: Reshape) -> int:
+    def new_pools(self, change: Reshape) -> Pools:
+        """The memory that ``change`` takes. Raises ``RuntimeError`` if there is not that much."""
+        return (
+            None if change.num_slots == change.old_slots else self._new_pool(change.num_slots),
+            None if change.num_host_slots == change.old_host_slots else self._new_host(change.num_host_slots),
+        )
+
+    def reshape(self, change: Reshape, pools: Pools | None = None) -> int:
         """Carry out ``change``: slots move within a pool that keeps its size, and into another one otherwise. Scratch:
         a batch's slots of one layer; beside it, a pool of another size is there twice while it moves, on the CPU with
-        no more than one layer of its content in both. Returns bytes copied.
+        no more than one layer of its content in both. ``pools``: what :meth:`new_pools` made before. Returns bytes
+        copied.
 
         Raises:
             RuntimeError: there is not that much memory; both pools are as they were.
         """
-        pool = None if change.num_slots == change.old_slots else self._new_pool(change.num_slots)
-        host = None if change.num_host_slots == change.old_host_slots else self._new_host(change.num_host_slots)
+        pool, host = self.new_pools(change) if pools is None else pools
         self._settle()
         copied = 0
         if pool is not None and change.device is not None:
@@ -155,6 +164,11 @@ class KVStorage:
         with torch.cuda.stream(self._copy_stream):
             yield
         compute.wait_stream(self._copy_stream)
+
+
+def free_memory(device: torch.device) -> int:
+    """Bytes that are free on the device."""
+    return int(torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else psutil.virtual_memory().available)
 
 
 def _copy_slots(old: Tensor, new: Tensor, source: np.ndarray, target: np.ndarray) -> None:

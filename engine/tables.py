@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from array import array
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -49,12 +51,17 @@ class TableRows:
         self.id_at, self.held_at, self.computed_at = self.ids.data, self.held.data, self.computed.data
 
 
+#: Stands in a block table for a block that the sequence let go: whatever reads it by mistake finds no such slot.
+HOLE = -1
+
+
 @dataclass(slots=True, eq=False)
 class BlockTable:
     """One sequence's blocks in ``pool``, in order.
 
-    ``held`` tokens are in the blocks. ``computed`` is one less than that where the whole prompt was found in the
-    cache: its last token still has to run for its logits, but not to be stored.
+    ``passed`` are the first tokens, which no later one sees: blocks wholly before their end are let go, and the first
+    entries :data:`HOLE`. Else ``held`` tokens are in the blocks. ``computed`` is one less than that where the whole
+    prompt was found in the cache: its last token still has to run for its logits, but not to be stored.
     """
 
     rows: TableRows
@@ -69,6 +76,7 @@ class BlockTable:
     writable: int = 0  # positions from `held` up to here have slots that no other sequence sees
     count: int = 0
     runs: int = 0  # of neighbouring blocks
+    passed: array[int] = field(default_factory=lambda: array("i"))
 
     @property
     def held(self) -> int:
@@ -88,13 +96,31 @@ class BlockTable:
 
     @property
     def blocks(self) -> np.ndarray:
-        """Block ids (int32); a view that the next change makes stale."""
+        """Block ids (int32), holes included; a view that the next change makes stale."""
         return self.rows.ids[self.row, : self.count]
+
+    @property
+    def first(self) -> int:
+        """How many holes there are."""
+        return len(self.passed) // self.pool.block_size
+
+    @property
+    def kept(self) -> np.ndarray:
+        """Block ids (int32) without the holes; a view, too."""
+        return self.rows.ids[self.row, self.first : self.count]
 
     @property
     def last(self) -> int:
         """The last block, or -1."""
         return self.at(self.count - 1) if self.count else -1
+
+    def tokens(self, position: int) -> np.ndarray:
+        """The tokens (int32) of the block at ``position``."""
+        size, start = self.pool.block_size, position * self.pool.block_size
+        known = np.array(self.passed[start : start + size], np.int32)
+        if len(known) == size:
+            return known
+        return np.concatenate([known, self.pool.contents(self.at(position))[len(known) :]])
 
     def at(self, position: int) -> int:
         return self.rows.id_at[self.row, position]
@@ -102,20 +128,31 @@ class BlockTable:
     def extend(self, blocks: list[int]) -> None:
         end = self.count + len(blocks)
         self.rows.make_wide(end)
-        runs, last = 0, self.last
+        runs, last, first = 0, self.last, self.first
         for position, block in enumerate(blocks, self.count):
             self.rows.id_at[self.row, position] = block
-            runs += block != last + 1 or not position
+            runs += block != last + 1 or position == first
             last = block
         self.count = end
         self._add_runs(runs)
 
     def put(self, position: int, block: int) -> None:
         """Another block at ``position``."""
-        around = range(max(1, position), min(position + 2, self.count))
+        around = range(max(self.first + 1, position), min(position + 2, self.count))
         joined = sum(self._joined(i) for i in around)
         self.rows.id_at[self.row, position] = block
         self._add_runs(joined - sum(self._joined(i) for i in around))
+
+    def skip(self, tokens: Iterable[int]) -> None:
+        """The next ``tokens`` are seen no more: blocks wholly before their end, or their places, become holes."""
+        self.passed.extend(tokens)
+        first = self.first
+        self.rows.make_wide(first)
+        self.rows.ids[self.row, :first] = HOLE
+        self.count = max(self.count, first)
+        kept = self.kept
+        runs = 1 + int(np.count_nonzero(np.diff(kept) != 1)) if len(kept) else 0
+        self._add_runs(runs - self.runs)
 
     def clear(self) -> None:
         """No blocks any more."""
@@ -124,9 +161,10 @@ class BlockTable:
         self._add_runs(-self.runs)
 
     def move(self, pool: BlockPool, blocks: list[int]) -> None:
-        """``blocks`` of ``pool`` instead."""
+        """``blocks`` of ``pool`` instead, after the holes."""
         self.clear()
         self.pool = pool
+        self.skip([])
         self.extend(blocks)
 
     def _joined(self, position: int) -> bool:

@@ -20,7 +20,7 @@ from PySide6.QtWidgets import (
 from ..ipc.protocol import DescribeRequest, EngineMessage, RequestDetail
 from ..ipc.telemetry import RequestRow
 from ..ipc.vocabulary import BlockState
-from . import theme
+from . import theme, words
 from .block_image import Colouring
 from .legend import Legend
 from .link import EngineLink
@@ -51,6 +51,8 @@ class BlockMap(QWidget):
         self._splitter.setProperty("role", "quiet")
         for pool in self.pools.values():
             self._splitter.addWidget(pool)
+        self._group_label = QLabel()
+        self._group = QComboBox()
         self._colouring_label = QLabel()
         self._colouring = QComboBox()
         for colouring in Colouring:
@@ -68,6 +70,8 @@ class BlockMap(QWidget):
     def _lay_out(self) -> None:
         controls = QHBoxLayout()
         controls.setSpacing(theme.GRID)
+        controls.addWidget(self._group_label)
+        controls.addWidget(self._group)
         controls.addWidget(self._colouring_label)
         controls.addWidget(self._colouring)
         controls.addWidget(self._fit)
@@ -78,6 +82,8 @@ class BlockMap(QWidget):
         layout.addWidget(self._splitter, 1)
         layout.addWidget(self.legend)
         self._colouring_label.setBuddy(self._colouring)
+        self._group_label.setBuddy(self._group)
+        self._offer_groups()
 
     def _connect(self) -> None:
         self._link.blocksChanged.connect(self.refresh)
@@ -85,6 +91,7 @@ class BlockMap(QWidget):
         self._link.connectionChanged.connect(self.refresh)
         self._selection.changed.connect(self._selected)
         self._colouring.currentIndexChanged.connect(self._recolour)
+        self._group.activated.connect(lambda index: self.show_group(self._group.itemData(index)))
         self._fit.clicked.connect(self.fit)
         self.legend.shownChanged.connect(self._filter)
         self.pools["device"].sampleRequested.connect(self.sampleRequested)
@@ -96,6 +103,7 @@ class BlockMap(QWidget):
         """Draw what changed; nothing while hidden."""
         if not self.isVisible():
             return
+        self._offer_groups()
         has_host = self._link.view.host.num_blocks > 0
         if has_host == self.pools["host"].isHidden():
             self.pools["host"].setVisible(has_host)
@@ -119,6 +127,26 @@ class BlockMap(QWidget):
     def fit(self) -> None:
         for pool in self.pools.values():
             pool.canvas.fit()
+
+    def show_group(self, name: str) -> None:
+        """Show the pools of another group of layers."""
+        self._link.view.show_group(name)
+        self._selection.select_request(self._selection.request)  # a block's number means another one now
+        self._table = None
+        self._described = 0.0
+        self._follow_request()
+        self.refresh()
+
+    def _offer_groups(self) -> None:
+        """Layers with sliding windows have pools of their own; where there are some, they can be chosen."""
+        view = self._link.view
+        if [self._group.itemData(index) for index in range(self._group.count())] != view.groups:
+            self._group.clear()
+            for name in view.groups:
+                self._group.addItem(words.layer_group(name), name)
+        self._group.setCurrentIndex(self._group.findData(view.group))
+        self._group.setVisible(bool(view.groups))
+        self._group_label.setVisible(bool(view.groups))
 
     def set_colouring(self, colouring: Colouring) -> None:
         self._colouring.setCurrentIndex(list(Colouring).index(colouring))
@@ -170,11 +198,13 @@ class BlockMap(QWidget):
         if row is None or not self.isVisible() or time.monotonic() - self._described < DESCRIBE_S:
             return
         self._described = time.monotonic()
-        self._link.request(DescribeRequest(request=row.id), self._take_table)
+        self._link.request(DescribeRequest(request=row.id, group=self._link.view.group), self._take_table)
 
     def _take_table(self, reply: EngineMessage) -> None:
         is_selected = (
-            isinstance(reply, RequestDetail) and reply.row is not None and reply.row.number == self._selection.request
+            isinstance(reply, RequestDetail)
+            and reply.row is not None
+            and (reply.row.number, reply.group) == (self._selection.request, self._link.view.group)
         )
         self._table = reply if is_selected and isinstance(reply, RequestDetail) else None
         self.refresh()
@@ -213,6 +243,9 @@ class BlockMap(QWidget):
             self._retranslate()
 
     def _retranslate(self) -> None:
+        self._group_label.setText(self.tr("Layers"))
+        for index, name in enumerate(self._link.view.groups[: self._group.count()]):
+            self._group.setItemText(index, words.layer_group(name))
         self._colouring_label.setText(self.tr("Colour by"))
         texts = {
             Colouring.STATE: self.tr("state"),

@@ -150,7 +150,10 @@ class RequestSection(QWidget):
     def ask(self) -> None:
         if self.row is not None:
             number = self.row.number
-            self._link.request(DescribeRequest(request=self.row.id), lambda reply: self._described(number, reply))
+            self._link.request(
+                DescribeRequest(request=self.row.id, group=self._link.view.group),
+                lambda reply: self._described(number, reply),
+            )
 
     def turn_to(self, row: RequestRow | None) -> None:
         """Show another request, or none."""
@@ -334,7 +337,8 @@ class BlockSection(QWidget):
         if self._block is not None:
             block = self._block
             self._link.request(
-                DescribeBlock(tier=block[0], block=block[1]), lambda reply: self._described(block, reply)
+                DescribeBlock(tier=block[0], block=block[1], group=self._link.view.group),
+                lambda reply: self._described(block, reply),
             )
 
     def _described(self, block: tuple[str, int], reply: EngineMessage) -> None:

@@ -112,8 +112,8 @@ class PoolView(QWidget):
             quantities.size(tier.allocated * tier.block_bytes),
             f"{quantities.count(tier.held)}{NBSP}{words.unit('tokens')}",
         ]
-        stats = self._link.view.stats
-        facts = getattr(stats, self.name) if stats is not None else None
+        stats = self._link.view.group_stats()
+        facts = None if stats is None else stats[self.name == "host"]
         if facts is not None and facts.saved:
             parts.append(fill_in(self.tr("sharing saves %1"), quantities.count(facts.saved)))
         if facts is not None and facts.mean_run:
@@ -160,10 +160,11 @@ class PoolView(QWidget):
     def _describe(self) -> None:
         block = self.canvas.hovered
         if block is not None:
-            self._link.request(DescribeBlock(tier=self.name, block=block), self._described)
+            self._link.request(DescribeBlock(tier=self.name, block=block, group=self._link.view.group), self._described)
 
     def _described(self, reply: EngineMessage) -> None:
-        if isinstance(reply, BlockDetail) and reply.block == self.canvas.hovered and reply.tier == self.name:
+        asked = (self.canvas.hovered, self.name, self._link.view.group)
+        if isinstance(reply, BlockDetail) and (reply.block, reply.tier, reply.group) == asked:
             self._detail = reply
             self._write_card(reply.block)
             self._place_card(reply.block)

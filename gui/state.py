@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from enum import StrEnum
 
 import numpy as np
@@ -25,6 +25,7 @@ from ..ipc.telemetry import (
     Steps,
     TelemetryMessage,
     TierBlocks,
+    TierStats,
 )
 from ..ipc.vocabulary import PRIORITIES, BlockState, RequestState, priority_name
 
@@ -112,6 +113,16 @@ class TierView:
         self._count(ids, +1)
         self.version += 1
         self._changes.append((self.version, ids))
+
+    def swap(self, other: TierView) -> None:
+        """Take each other's place: what is known of one pool is known under the other's name."""
+        kept = {"version", "_changes"}
+        mine = {name: value for name, value in vars(self).items() if name not in kept}
+        vars(self).update({name: value for name, value in vars(other).items() if name not in kept})
+        vars(other).update(mine)
+        for view in (self, other):
+            view._changes.clear()
+            view.version += 1
 
     def fits(self, blocks: TierBlocks) -> bool:
         """Whether a delta is about the pool as it is known here."""
@@ -266,6 +277,9 @@ class EngineView:
         self.step = 0
         self.device = TierView()
         self.host = TierView()
+        self.groups: list[str] = []  # of layers with pools of their own, by name; empty where there is one
+        self.group = ""  # whose pools `device` and `host` are
+        self._hidden: dict[str, tuple[TierView, TierView]] = {}  # the pools of the others
         self.known = False  # whether the blocks are known at all
         self.steps = StepHistory()
         self.latency = LatencyHistory()
@@ -278,6 +292,22 @@ class EngineView:
 
     def tier(self, name: str) -> TierView:
         return self.host if name == "host" else self.device
+
+    def show_group(self, name: str) -> None:
+        """``device`` and ``host`` become the pools of another group of layers."""
+        if name in self._hidden:
+            device, host = self._hidden.pop(name)
+            self.device.swap(device)
+            self.host.swap(host)
+            self._hidden[self.group] = device, host
+            self.group = name
+
+    def group_stats(self) -> tuple[TierStats, TierStats] | None:
+        """Figures of the pools that are shown."""
+        if self.stats is None:
+            return None
+        shown = next((g for g in self.stats.groups if g.name == self.group), self.stats)
+        return shown.device, shown.host
 
     def set_connection(self, state: ConnectionState, detail: str = "", progress: float | None = None) -> bool:
         """Whether anything changed. ``since`` is kept while the state stays."""
@@ -298,6 +328,7 @@ class EngineView:
         self.stats = None
         self.step = 0
         self.settings = []
+        self._arrange([""])
         for tier in (self.device, self.host):
             tier.replace(TierBlocks(0, tier.block_size, tier.block_bytes))
         self.known = False
@@ -351,15 +382,28 @@ class EngineView:
 
     def _take_blocks(self, update: BlocksUpdate, *, whole: bool) -> None:
         self.step = max(self.step, update.step)
+        pools = {update.name: (update.device, update.host)} | {g.name: (g.device, g.host) for g in update.groups}
         if whole:
-            self.device.replace(update.device)
-            self.host.replace(update.host)
+            self._arrange(list(pools))
+            for view, blocks in self._pairs(pools):
+                view.replace(blocks)
             self.known = True
-        elif self.device.fits(update.device) and self.host.fits(update.host):
-            self.device.update(update.device)
-            self.host.update(update.host)
+        elif pools.keys() == {self.group, *self._hidden} and all(v.fits(blocks) for v, blocks in self._pairs(pools)):
+            for view, blocks in self._pairs(pools):
+                view.update(blocks)
         else:
             self._resync()
+
+    def _arrange(self, names: list[str]) -> None:
+        """Views for these groups of layers; the one that is shown stays, if it is among them."""
+        if {self.group, *self._hidden} != set(names):
+            self.group = names[0]
+            self._hidden = {name: (TierView(), TierView()) for name in names[1:]}
+        self.groups = names if len(names) > 1 else []
+
+    def _pairs(self, pools: dict[str, tuple[TierBlocks, TierBlocks]]) -> Iterator[tuple[TierView, TierBlocks]]:
+        for name, blocks in pools.items():
+            yield from zip(self._hidden.get(name, (self.device, self.host)), blocks, strict=True)
 
     def _resync(self) -> None:
         self.feed = BlocksFeed()

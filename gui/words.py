@@ -65,6 +65,7 @@ _LEVELS = {
     "error": QT_TRANSLATE_NOOP("Words", "error"),
 }
 _TIERS = {"device": QT_TRANSLATE_NOOP("Words", "device"), "host": QT_TRANSLATE_NOOP("Words", "host")}
+_GROUPS = {"full": QT_TRANSLATE_NOOP("Words", "all positions")}
 _UNITS = {
     "tokens": QT_TRANSLATE_NOOP("Words", "tokens"),
     "blocks": QT_TRANSLATE_NOOP("Words", "blocks"),
@@ -219,6 +220,14 @@ def class_name(name: str) -> str:
 
 def tier(name: str) -> str:
     return _known(_TIERS, name, name)
+
+
+def layer_group(name: str) -> str:
+    """Which positions layers see, from the name of their group: ``full``, or ``window`` and its width."""
+    kind, _, width = name.partition(" ")
+    if kind != "window" or not width.isdigit():
+        return _known(_GROUPS, name, name)
+    return fill_in(QCoreApplication.translate("Words", "window of %1 tokens"), quantities.count(int(width)))
 
 
 def priority(value: int) -> str:

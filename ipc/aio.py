@@ -276,11 +276,11 @@ class AsyncClient:
     async def snapshot(self) -> SnapshotReply:
         return await self._ask(GetSnapshot(), SnapshotReply)
 
-    async def describe_block(self, block: int, tier: str = "device") -> BlockDetail:
-        return await self._ask(DescribeBlock(tier=tier, block=block), BlockDetail)
+    async def describe_block(self, block: int, tier: str = "device", group: str = "") -> BlockDetail:
+        return await self._ask(DescribeBlock(tier=tier, block=block, group=group), BlockDetail)
 
-    async def describe_request(self, id: str) -> RequestDetail:
-        return await self._ask(DescribeRequest(request=id), RequestDetail)
+    async def describe_request(self, id: str, group: str = "") -> RequestDetail:
+        return await self._ask(DescribeRequest(request=id, group=group), RequestDetail)
 
     async def release(self) -> None:
         """Let the engine live on when the process that started it ends."""

@@ -400,11 +400,11 @@ class Client:
     def snapshot(self) -> SnapshotReply:
         return self._ask(GetSnapshot(), SnapshotReply)
 
-    def describe_block(self, block: int, tier: str = "device") -> BlockDetail:
-        return self._ask(DescribeBlock(tier=tier, block=block), BlockDetail)
+    def describe_block(self, block: int, tier: str = "device", group: str = "") -> BlockDetail:
+        return self._ask(DescribeBlock(tier=tier, block=block, group=group), BlockDetail)
 
-    def describe_request(self, id: str) -> RequestDetail:
-        return self._ask(DescribeRequest(request=id), RequestDetail)
+    def describe_request(self, id: str, group: str = "") -> RequestDetail:
+        return self._ask(DescribeRequest(request=id, group=group), RequestDetail)
 
     def release(self) -> None:
         """Let the engine live on when the process that started it ends."""

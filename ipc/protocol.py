@@ -95,12 +95,19 @@ class Reconfigure(Message):
 
 
 class DescribeBlock(Message):
+    """``group``: the group of layers whose pool it is, by name (see :class:`telemetry.BlocksUpdate`); empty is the
+    first."""
+
     tier: str = "device"
     block: int = 0
+    group: str = ""
 
 
 class DescribeRequest(Message):
+    """``group``: whose block tables to tell, as in :class:`DescribeBlock`."""
+
     request: str = ""
+    group: str = ""
 
 
 class Release(Message):
@@ -269,14 +276,16 @@ class BlockDetail(Message):
     owners: list[BlockOwner] = []
     token_ids: list[int] = []
     text: str = ""
+    group: str = ""  # as it was asked for
 
 
 class RequestDetail(Message):
     row: RequestRow | None = None
     tier: str = "device"
-    block_tables: list[list[int]] = []  # one a sample
+    block_tables: list[list[int]] = []  # one a sample; of a sliding window, without the blocks that it has passed
     text: list[str] = []  # output so far, one a sample
     prompt_text: str = ""
+    group: str = ""  # as it was asked for
 
 
 ClientMessage = (

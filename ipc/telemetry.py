@@ -41,14 +41,28 @@ class TierBlocks(msgspec.Struct):
     last_used: bytes = b""
 
 
-class BlocksUpdate(msgspec.Struct):
-    """Topic ``blocks``. ``full`` replaces all that was known (sent after repage and resize); else it is a delta."""
+class GroupBlocks(msgspec.Struct):
+    """The pools of a group of layers. ``name``: ``full``, or ``window`` and its width in tokens."""
+
+    name: str
+    device: TierBlocks
+    host: TierBlocks
+
+
+class BlocksUpdate(msgspec.Struct, omit_defaults=True):
+    """Topic ``blocks``. ``full`` replaces all that was known (sent after repage and resize); else it is a delta.
+
+    Layers that see all positions and layers with a sliding window hold different blocks. Where a model has several such
+    groups, ``device`` and ``host`` are the first one's, called ``name``, and ``groups`` are the others'.
+    """
 
     epoch: str
     step: int
     full: bool
     device: TierBlocks
     host: TierBlocks
+    name: str = ""
+    groups: list[GroupBlocks] = []
 
 
 class StepEntry(msgspec.Struct, array_like=True):
@@ -109,6 +123,14 @@ class TierStats(msgspec.Struct):
     allocated: float = 0.0  # those blocks ÷ all blocks
 
 
+class GroupStats(msgspec.Struct):
+    """As :class:`GroupBlocks`."""
+
+    name: str
+    device: TierStats
+    host: TierStats
+
+
 class RequestRow(msgspec.Struct, omit_defaults=True):
     """A live or lately ended request."""
 
@@ -167,6 +189,7 @@ class Stats(msgspec.Struct):
     redone_tokens: int = 0  # of them, those computed again after preemption: work wasted
     computed_last_minute: int = 0
     redone_last_minute: int = 0
+    groups: list[GroupStats] = []  # further groups of layers, as in BlocksUpdate
 
 
 class Event(msgspec.Struct, omit_defaults=True):

@@ -36,7 +36,7 @@ class PagedBatch:
 
     query_start: Tensor  # int32 [S + 1]
     context_len: Tensor  # int32 [S], tokens in the cache including this step's
-    block_tables: Tensor  # int32 [S, M], rows padded with anything
+    block_tables: Tensor  # int32 [S, M], rows padded with anything; so are blocks that end before every query's window
     slots: Tensor  # int64 [T], where each token's key and value go; -1 for padding
     block_size: int
     decodes: int  # how many leading sequences have exactly one query token

@@ -42,7 +42,8 @@ class ReferenceOps:
             first, last = starts[sequence], starts[sequence + 1]
             if context == 0 or first == last:
                 continue
-            slots = context_slots(batch.block_tables[sequence], context, batch.block_size)
+            oldest = max(0, context - (last - first) - window + 1) if window > 0 else 0
+            slots = context_slots(batch.block_tables[sequence], oldest, context, batch.block_size)
             key, value = pool[0, slots], pool[1, slots]
             out[first:last] = attend(
                 query[first:last], key, value, scale=scale, window=window, softcap=softcap, sinks=sinks
@@ -75,7 +76,8 @@ def attend(
     softcap: float = 0.0,
     sinks: Tensor | None = None,
 ) -> Tensor:
-    """Causal attention of a sequence's last n tokens, ``query`` [n, Hq, D], over its keys and values [c, H, D]."""
+    """Causal attention of a sequence's last n tokens, ``query`` [n, Hq, D], over its last keys and values [c, H, D]:
+    all of them, or where there is a window, at least those that the first query sees."""
     n, query_heads, _ = query.shape
     context, kv_heads, _ = key.shape
     precise = torch.float64 if query.dtype == torch.float64 else torch.float32
@@ -97,9 +99,9 @@ def attend(
     return torch.einsum("hnc,chd->nhd", weights, value).to(query.dtype)
 
 
-def context_slots(table: Tensor, context: int, block_size: int) -> Tensor:
-    """The slots of positions 0 to ``context - 1`` of a sequence with this block table; int64 [context]."""
-    position = torch.arange(context, device=table.device)
+def context_slots(table: Tensor, start: int, context: int, block_size: int) -> Tensor:
+    """The slots of positions ``start`` to ``context - 1`` of a sequence with this block table; int64."""
+    position = torch.arange(start, context, device=table.device)
     return table[position // block_size].to(torch.int64) * block_size + position % block_size
 
 

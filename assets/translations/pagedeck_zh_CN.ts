@@ -160,6 +160,10 @@
 <context>
     <name>BlockMap</name>
     <message>
+        <source>Layers</source>
+        <translation>注意力层</translation>
+    </message>
+    <message>
         <source>Colour by</source>
         <translation>着色依据</translation>
     </message>
@@ -1533,6 +1537,10 @@
         <translation>主机</translation>
     </message>
     <message>
+        <source>all positions</source>
+        <translation>全部位置</translation>
+    </message>
+    <message>
         <source>tokens</source>
         <translation>token</translation>
     </message>
@@ -1741,6 +1749,10 @@
     <message>
         <source>none</source>
         <translation>无</translation>
+    </message>
+    <message>
+        <source>window of %1 tokens</source>
+        <translation>%1 个 token 的窗口</translation>
     </message>
     <message>
         <source>The engine is gone.</source>

@@ -8,14 +8,17 @@ from typing import Any
 import pytest
 import torch
 from pagedeck.engine.attention import probe
+from pagedeck.engine.cache_groups import CacheGroups
 from pagedeck.engine.config import EngineConfig, parse_class_limits
 from pagedeck.engine.core import Engine, StepResult
 from pagedeck.engine.kv_cache import KVCache
+from pagedeck.engine.layer_groups import group_layers
 from pagedeck.engine.request import Request
 from pagedeck.engine.runner import ModelRunner
 from pagedeck.engine.storage import KVLayout, KVStorage
+from pagedeck.engine.windowed_cache import WindowedCache
 from pagedeck.ipc.vocabulary import SamplingParams
-from pagedeck.kernels import ops_for
+from pagedeck.kernels import Ops, ops_for
 
 from .token_memory import Launch, Share, TokenMemory, generate
 
@@ -76,6 +79,23 @@ class CrampedRunner(ModelRunner):
         return super()._forward(step)
 
 
+def divide(groups: int, num_blocks: int) -> tuple[int, ...]:
+    return num_blocks, *[-(-num_blocks * 3 // 4)] * (groups - 1)
+
+
+def make_cache(
+    windows: tuple[int, ...], num_blocks: int, block_size: int, host_blocks: int, **settings: Any
+) -> KVCache | CacheGroups:
+    pools = zip(windows, divide(len(windows), num_blocks), divide(len(windows), host_blocks), strict=True)
+    caches = [
+        WindowedCache(blocks, block_size, host, window=window, **settings)
+        if window
+        else KVCache(blocks, block_size, host, **settings)
+        for window, blocks, host in pools
+    ]
+    return caches[0] if len(caches) == 1 else CacheGroups(caches, lambda blocks, _: divide(len(windows), blocks))
+
+
 def make_engine(
     *,
     num_blocks: int = 64,
@@ -84,14 +104,17 @@ def make_engine(
     context_length: int = 4096,
     eos_ids: frozenset[int] = frozenset(),
     runner: Any = None,
+    windows: tuple[int, ...] = (0,),
     hasty: bool = False,
     **settings: Any,
 ) -> Engine:
-    """A ``hasty`` one admits whatever fits now, without a thought for how it may grow: preemptions are everyday."""
+    """A ``hasty`` one admits whatever fits now, without a thought for how it may grow: preemptions are everyday.
+    ``windows``: what each group of layers sees; there are three quarters of the blocks for those after the first."""
     config = EngineConfig(block_size=block_size, **{"token_budget": 32, "max_batch_size": 16, **settings})
-    cache = KVCache(num_blocks, block_size, host_blocks, prefix_caching=config.prefix_caching)
+    cache = make_cache(windows, num_blocks, block_size, host_blocks, prefix_caching=config.prefix_caching)
     if runner is None:
-        runner = Troubled(num_blocks * block_size, host_blocks * block_size)
+        first, *others = [(group.num_slots, group.num_host_slots) for group in cache.groups]
+        runner = Troubled(*first, others=tuple(TokenMemory(*slots) for slots in others))
     engine = Engine(
         config,
         cache,
@@ -112,18 +135,33 @@ def model_engine(
     num_blocks: int = 64,
     block_size: int = 8,
     host_blocks: int = 0,
+    context_length: int = 4096,
     kind: type[ModelRunner] = CrampedRunner,
+    ops: Ops | None = None,
     **more: Any,
 ) -> Engine:
-    """An engine over a real (tiny, float64) model, its storage and its runner. Slots begin as NaN, so that whatever
+    """An engine over a real (tiny, float64) model, its storages and its runner. Slots begin as NaN, so that whatever
     reads one that was not written becomes visible."""
-    ops = ops_for("cpu")
-    layout = KVLayout(*probe(model), torch.float64)
-    storage = KVStorage(layout, num_blocks * block_size, host_blocks * block_size, "cpu", ops)
-    storage.pool.fill_(float("nan"))
-    storage.host.fill_(float("nan"))
-    runner = kind(model, storage, ops)
-    return make_engine(num_blocks=num_blocks, block_size=block_size, host_blocks=host_blocks, runner=runner, **more)
+    ops = ops or ops_for("cpu")
+    shape, seen = probe(model)
+    groups = group_layers(seen, context_length)
+    pools = zip(groups, divide(len(groups), num_blocks), divide(len(groups), host_blocks), strict=True)
+    storages = []
+    for group, blocks, host in pools:
+        layout = KVLayout(len(group.layers), shape.kv_heads, shape.head_dim, torch.float64)
+        storage = KVStorage(layout, blocks * block_size, host * block_size, "cpu", ops)
+        storage.pool.fill_(float("nan"))
+        storage.host.fill_(float("nan"))
+        storages.append(storage)
+    return make_engine(
+        num_blocks=num_blocks,
+        block_size=block_size,
+        host_blocks=host_blocks,
+        context_length=context_length,
+        runner=kind(model, groups, storages, ops),
+        windows=tuple(group.window for group in groups),
+        **more,
+    )
 
 
 def submit(engine: Engine, id: str, prompt: list[int], max_tokens: int, priority: int = 10, **more: Any) -> Request:

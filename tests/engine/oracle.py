@@ -94,23 +94,25 @@ def _search(
 
 
 class NumberOracle:
-    """The "model" of :class:`token_memory.TokenMemory`."""
+    """The "model" of :class:`token_memory.TokenMemory`, with groups of layers that see so many tokens (0: all)."""
 
-    def __init__(self, vocabulary: int) -> None:
+    def __init__(self, vocabulary: int, windows: tuple[int, ...] = (0,)) -> None:
         self.vocabulary = vocabulary
+        self.windows = windows
         self._numbers = lru_cache(100_000)(self._compute)
 
     def token(self, tokens: Tokens, index: int, sampling: SamplingParams) -> int:
-        return token_memory.next_token(self._array(tokens), self.vocabulary, index)
+        return token_memory.next_token(self._views(tokens), self.vocabulary, index)
 
     def logprob(self, tokens: Tokens, token: int) -> float:
-        return token_memory.logprob_of(self._array(tokens), token)
+        return token_memory.logprob_of(self._views(tokens), token)
 
     def offer(self, tokens: Tokens, count: int) -> Scores:
-        return token_memory.offer(self._array(tokens), self.vocabulary, count)
+        return token_memory.offer(self._views(tokens), self.vocabulary, count)
 
-    def _array(self, tokens: Tokens) -> np.ndarray:
-        return np.array(self._numbers(tokens), np.uint64)
+    def _views(self, tokens: Tokens) -> list[np.ndarray]:
+        numbers = np.array(self._numbers(tokens), np.uint64)
+        return [numbers[-window:] for window in self.windows]
 
     def _compute(self, tokens: Tokens) -> list[int]:
         if len(tokens) == 1:

@@ -10,11 +10,19 @@ import pytest
 import torch
 from pagedeck.engine.assembly import Assembled, assemble, pool_blocks, usable_cores
 from pagedeck.engine.config import GIB, EngineConfig
+from pagedeck.engine.layer_groups import Division, group_layers
 from pagedeck.engine.storage import KVLayout
 from pagedeck.ipc.vocabulary import FinishReason, Refused, SamplingParams
 
 LAYOUT = KVLayout(2, 2, 16, torch.float32)
 BLOCK = LAYOUT.slot_bytes * 32
+ONE_GROUP = Division(
+    groups=group_layers([0, 0], 4096),
+    layer_bytes=LAYOUT.slot_bytes // 2,
+    context_length=4096,
+    max_batch_size=64,
+    token_budget=256,
+)
 
 
 def make(folder: Path, **settings: object) -> Assembled:
@@ -28,11 +36,11 @@ def test_nothing_is_left_open(tiny_model_folder: Path) -> None:
     assert (config.device, config.dtype, config.context_length) == ("cpu", "float32", 4096)
     assert (config.token_budget, config.threads, config.memory_utilization) == (256, usable_cores(), 0.01)
     assert config.num_blocks is not None and config.num_blocks > 1
-    assert made.storage.pool.shape == (2, 2, config.num_blocks * 32, 2, 16)
+    assert made.storages[0].pool.shape == (2, 2, config.num_blocks * 32, 2, 16)
     assert made.engine.cache.device.num_blocks == config.num_blocks
     host_blocks = int(0.001 * GIB) // BLOCK
     assert made.engine.cache.host.num_blocks == host_blocks
-    assert len(made.storage.host) == host_blocks * 32
+    assert len(made.storages[0].host) == host_blocks * 32
 
 
 def test_it_answers_as_generate_does(tiny_model_folder: Path) -> None:
@@ -76,16 +84,16 @@ def test_progress_is_told(tiny_model_folder: Path) -> None:
 
 def test_pool_is_a_share_of_what_is_free() -> None:
     config = EngineConfig(memory_utilization=0.5)
-    assert pool_blocks(config, LAYOUT, 1000 * BLOCK) == 500
-    assert pool_blocks(EngineConfig(num_blocks=7), LAYOUT, 1000 * BLOCK) == 7
+    assert pool_blocks(config, ONE_GROUP, 1000 * BLOCK) == 500
+    assert pool_blocks(EngineConfig(num_blocks=7), ONE_GROUP, 1000 * BLOCK) == 7
 
 
 def test_memory_that_does_not_do_is_refused_with_numbers() -> None:
     with pytest.raises(Refused, match=r"which takes 0\.02 GiB; 0\.02 GiB are free, enough for 1,000 blocks") as refused:
-        pool_blocks(EngineConfig(num_blocks=1500), LAYOUT, 1000 * BLOCK)
+        pool_blocks(EngineConfig(num_blocks=1500), ONE_GROUP, 1000 * BLOCK)
     assert refused.value.field == "num_blocks"
     with pytest.raises(Refused, match="holds no block") as refused:
-        pool_blocks(EngineConfig(memory_utilization=0.5), LAYOUT, BLOCK)
+        pool_blocks(EngineConfig(memory_utilization=0.5), ONE_GROUP, BLOCK)
     assert refused.value.field == "memory_utilization"
 
 

@@ -37,8 +37,9 @@ def recorded(kind: str, **changes: Any) -> dict[int, dict[str, Any]]:
 @pytest.mark.parametrize("kind", list(CONFIGS))
 def test_every_layer_arrives_once_with_its_shapes(kind: str) -> None:
     kv_heads = 4 if kind in ("gpt2", "neox") else 2
-    assert probe(tiny_model(kind, ATTENTION_NAME)) == (3, kv_heads, 8)
     seen = recorded(kind)
+    windows = tuple(layer["window"] for layer in seen.values())
+    assert probe(tiny_model(kind, ATTENTION_NAME)) == ((3, kv_heads, 8), windows)
     assert list(seen) == [0, 1, 2]
     assert all(layer["query"] == (5, 4, 8) for layer in seen.values())
     assert all(layer["key"] == layer["value"] == (5, kv_heads, 8) for layer in seen.values())

@@ -87,7 +87,7 @@ def test_a_row_that_is_not_finite_fails_alone_while_its_next_step_is_in_flight(l
         engine.step()
     runner: Any = engine.runner
     assert runner.queue
-    runner.storage.pool[1, 1, _slot(engine, sick, 2)] = torch.nan
+    runner.storages[0].pool[1, 1, _slot(engine, sick, 2)] = torch.nan
     run(engine)
     assert sick.error_code == "model"
     assert sick.sequences[0].finish_reason is FinishReason.FAILED

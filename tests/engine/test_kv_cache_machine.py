@@ -16,6 +16,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from pagedeck.engine.kv_cache import KVCache, OutOfBlocks
 from pagedeck.engine.request import Request, Sequence, StepPlan, Work
+from pagedeck.engine.tables import HOLE
+from pagedeck.engine.windowed_cache import WindowedCache, window_blocks
 from pagedeck.ipc.vocabulary import SamplingParams
 
 from .token_memory import TokenMemory
@@ -61,7 +63,7 @@ class CacheMachine(RuleBasedStateMachine):
     )
     def start(self, slots: int, size: int, host: int, caching: bool, policy: tuple[str, int]) -> None:
         blocks, host = max(1, slots // size), host // size
-        self.cache = KVCache(
+        self.cache = self.make_cache(
             blocks, size, host, prefix_caching=caching, eviction=policy[0], contiguous_blocks=policy[1]
         )
         self.memory = TokenMemory(blocks * size, host * size)
@@ -70,6 +72,9 @@ class CacheMachine(RuleBasedStateMachine):
         self.salts: dict[int, str] = {}
         self.numbers = 0
         self.mirror = [self.columns(pool) for pool in (self.cache.device, self.cache.host)]
+
+    def make_cache(self, *shape: int, **settings: Any) -> KVCache:
+        return KVCache(*shape, **settings)
 
     # --- calls -----------------------------------------------------------------------------------------------------
 
@@ -187,7 +192,7 @@ class CacheMachine(RuleBasedStateMachine):
             self.look()
             return
         moved, copied, dropped = change.blocks_moved, change.slots_copied, change.cached_dropped
-        assert self.memory.reshape(change) == copied * self.memory.slot_bytes
+        assert self.memory.reshape(change) == copied * self.memory.slot_bytes[0]
         for number in change.victims:
             cached += len(self.cache.table(number))
             self.known.append((self.live.pop(number).tokens, self.salts[number]))
@@ -317,16 +322,40 @@ class CacheMachine(RuleBasedStateMachine):
 
     def describe(self, number: int) -> None:
         tier, tokens, size = self.cache.tier(number), self.live[number].tokens, self.cache.block_size
+        passed = len(self.cache.tables[number].passed)
         for position, block in enumerate(self.cache.table(number).tolist()):
+            if block == HOLE:
+                continue
             facts = self.cache.describe(tier, block)
             assert (number, position) in facts.owners and facts.ref == len(facts.owners)
-            assert facts.token_ids == tokens[position * size : position * size + facts.fill]
+            missing = max(0, passed - position * size)
+            assert facts.token_ids[missing:] == tokens[position * size + missing : position * size + facts.fill]
 
 
-CacheMachine.TestCase.settings = settings(
-    max_examples=150 * LONG,
-    stateful_step_count=50,
-    deadline=None,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
-)
+class WindowedMachine(CacheMachine):
+    """Layers with a window of 7 tokens, and nothing but the last 7 tokens' blocks held."""
+
+    WINDOW = 7
+
+    def make_cache(self, *shape: int, **settings: Any) -> KVCache:
+        return WindowedCache(*shape, window=self.WINDOW, **settings)
+
+    @invariant()
+    def keeps_no_more_than_the_window(self) -> None:
+        if hasattr(self, "cache"):
+            size = self.cache.block_size
+            for number in self.on("device"):
+                table = self.cache.tables[number]
+                ahead = table.count * size - table.computed  # slots that were taken for tokens to come
+                assert len(table.kept) <= window_blocks(self.WINDOW, max(1, ahead), size), number
+
+
+for machine, examples in ((CacheMachine, 150), (WindowedMachine, 100)):
+    machine.TestCase.settings = settings(
+        max_examples=examples * LONG,
+        stateful_step_count=50,
+        deadline=None,
+        suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
+    )
 TestCache = CacheMachine.TestCase
+TestWindowedCache = WindowedMachine.TestCase

@@ -156,9 +156,10 @@ class World:
             assert self.steps < limit, "the engine does not come to an end"
         taken["steps"] += self.steps
         assert sorted(r.number for r in self.ended) == sorted(r.number for r in self.submitted)
-        assert self.engine.cache.device.used_count == 0
-        assert self.engine.cache.host.used_count == 0
-        assert not self.engine.cache.tables
+        for group in self.engine.cache.groups:
+            assert group.device.used_count == 0
+            assert group.host.used_count == 0
+            assert not group.tables
         assert not any(s.in_flight for r in self.submitted for s in r.sequences)
         for request in self.submitted:
             self.check_outputs(request)
@@ -299,12 +300,29 @@ def test_tokens_do_not_depend_on_what_else_happens(
 ) -> None:
     with patch.object(harness, "DEPTH", depth):
         engine = make_engine(eos_ids=EOS, **chosen)
-    play(World(engine, EOS, NumberOracle(VOCABULARY), engine.runner.slot_bytes), script, foresees)
+    play(World(engine, EOS, NumberOracle(VOCABULARY), sum(engine.runner.slot_bytes)), script, foresees)
 
 
-@pytest.fixture(scope="module")
-def models() -> tuple[Any, ModelOracle]:
-    return tiny_model("llama", ATTENTION_NAME), ModelOracle(tiny_model("llama", "eager"))
+@random_examples(EXAMPLES // 2)
+@given(
+    SETTINGS,
+    actions([1, 2, 20, 30, 40, 50, 60]),
+    st.booleans(),
+    DEPTHS,
+    st.sampled_from([(0, 11), (0, 17), (13,), (0, 30, 5)]),
+)
+def test_nor_with_layers_that_keep_a_window(
+    chosen: dict[str, Any], script: list[Any], foresees: bool, depth: int, windows: tuple[int, ...]
+) -> None:
+    """Groups of layers, each of which must be right for the tokens to be."""
+    with patch.object(harness, "DEPTH", depth):
+        engine = make_engine(eos_ids=EOS, windows=windows, **chosen)
+    play(World(engine, EOS, NumberOracle(VOCABULARY, windows), sum(engine.runner.slot_bytes)), script, foresees)
+
+
+@pytest.fixture(scope="module", params=["llama", "gemma2"])
+def models(request: pytest.FixtureRequest) -> tuple[Any, ModelOracle]:
+    return tiny_model(request.param, ATTENTION_NAME), ModelOracle(tiny_model(request.param, "eager"))
 
 
 @random_examples(MODEL_EXAMPLES)
@@ -314,7 +332,7 @@ def test_nor_do_those_of_a_real_model(
 ) -> None:
     model, oracle = models
     engine = model_engine(model, kind=(CrampedRunner, DeferredRunner)[depth], eos_ids=EOS, **chosen)
-    play(World(engine, EOS, oracle, engine.runner.slot_bytes), script, foresees)
+    play(World(engine, EOS, oracle, sum(engine.runner.slot_bytes)), script, foresees)
 
 
 def test_those_were_steps_enough() -> None:

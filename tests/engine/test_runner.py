@@ -9,6 +9,7 @@ import pytest
 import torch
 from pagedeck.engine.attention import ATTENTION_NAME, probe
 from pagedeck.engine.kv_cache import KVCache
+from pagedeck.engine.layer_groups import group_layers
 from pagedeck.engine.request import Request, Sequence, StepPlan, Work
 from pagedeck.engine.runner import ModelRunner
 from pagedeck.engine.storage import KVLayout, KVStorage
@@ -23,10 +24,11 @@ OPS: list[Ops] = [ReferenceOps(), ops_for("cpu")]
 
 
 def make_runner(model: PreTrainedModel, cache: KVCache, ops: Ops) -> ModelRunner:
-    layout = KVLayout(*probe(model), torch.float64)
-    storage = KVStorage(layout, cache.num_slots, cache.num_host_slots, "cpu", ops)
+    """Over one group of all layers, whatever their windows."""
+    shape, windows = probe(model)
+    storage = KVStorage(KVLayout(*shape, torch.float64), cache.num_slots, cache.num_host_slots, "cpu", ops)
     storage.pool.fill_(float("nan"))  # whatever reads a slot that was not written becomes visible
-    return ModelRunner(model, storage, ops)
+    return ModelRunner(model, group_layers([0] * len(windows), 256), [storage], ops)
 
 
 def new_sequence(number: int, prompt: list[int], **sampling: object) -> Sequence:
@@ -125,7 +127,7 @@ def test_forks_swaps_and_repages_do_not_change_tokens(llama: PreTrainedModel) ->
     cache.fork(0, 1)
     pair = StepPlan([Work(s, s.computed, 1, True) for s in (parent, child)])
     finish(runner, cache, pair)  # both write after a shared partial block
-    assert runner.bytes_copied == 8 * runner.slot_bytes
+    assert runner.bytes_copied == 8 * sum(runner.slot_bytes)
     cache.swap_out(1)
     for _ in range(3):
         finish(runner, cache, StepPlan([Work(parent, parent.computed, 1, True)]))
@@ -154,7 +156,7 @@ def test_host_pool_changes_its_size_under_a_swapped_sequence(llama: PreTrainedMo
     change = cache.plan_reshape(num_host_blocks=8)
     assert runner.reshape(change) > 0
     cache.reshape(change)
-    assert len(runner.storage.host) == 64
+    assert len(runner.storages[0].host) == 64
     cache.swap_in(0)
     while sequence.output_length < 8:
         finish(runner, cache, StepPlan([Work(sequence, sequence.computed, 1, True)]))
@@ -187,7 +189,7 @@ def test_one_sick_row_leaves_the_others(llama: PreTrainedModel) -> None:
     tokens = runner.execute(plan, cache)
     for sequence, token in zip(sequences, tokens, strict=True):
         sequence.tokens.append(token)
-    runner.storage.pool[1, 1, cache.slots(3, 2, 3)[0]] = float("nan")
+    runner.storages[0].pool[1, 1, cache.slots(3, 2, 3)[0]] = float("nan")
     decodes = StepPlan([Work(s, s.prompt_length, 1, True) for s in sequences])
     after = runner.execute(decodes, cache)
     assert after[1] == -1

@@ -413,6 +413,38 @@ def test_a_block_and_a_request_tell_their_story(serve: Callable[..., Running]) -
         assert client.describe_block(table[0]).state == BlockState.CACHED
 
 
+def test_groups_of_layers_are_told_apart(serve: Callable[..., Running]) -> None:
+    """Full layers and layers with a window: other pools, other block tables, other stories."""
+    memory = GatedMemory(512)
+    memory.groups, memory.slot_bytes = (memory, TokenMemory(384)), (8, 16)
+    running = serve(runner=memory, windows=(0, 20))
+    device, host = Tier(), Tier()
+    with Client(running.connection) as client:
+        stream = ask(client, 5, max_tokens=150)
+        memory.wait_for_step()
+        memory.gate.set()
+        for update in follow_blocks(client, timeout=20):
+            (window,) = update.groups
+            assert (update.name, window.name) == ("full", "window 20")
+            device.apply(window.device, update.full)
+            host.apply(window.host, update.full)
+            assert len(stream.token_ids()) == 150
+            reply = client.snapshot()
+            assert reply.blocks is not None
+            (last,) = reply.blocks.groups
+            told = SnapshotReply(blocks=BlocksUpdate("", 0, True, last.device, last.host))
+            if (device, host) == tiers(told):
+                break
+        assert (reply.blocks.device.num_blocks, last.device.num_blocks) == (64, 48)
+        assert (reply.blocks.device.block_bytes, last.device.block_bytes) == (64, 128)
+        cached = np.flatnonzero(device.arrays["state"] == BlockState.CACHED)
+        assert len(cached) == (20 + 150 - 1) // 8
+        block = client.describe_block(int(cached[0]), group="window 20")
+        assert (block.group, block.state, block.fill) == ("window 20", BlockState.CACHED, 8)
+        with pytest.raises(EngineError, match="full, window 20"):
+            client.describe_block(0, group="window 21")
+
+
 def test_what_is_not_there_cannot_be_described(client: Client) -> None:
     for call, field in (
         (lambda: client.describe_block(64), "block"),

@@ -40,16 +40,20 @@ def content(tokens: list[int], before: int = _START, position: int = 0) -> list[
     return numbers
 
 
-def next_token(numbers: np.ndarray, vocabulary: int, index: int = 0) -> int:
-    """The token that follows a context of these numbers (uint64), in sample ``index`` of its request."""
-    weights = np.arange(1, 2 * len(numbers), 2, dtype=np.uint64)
-    return _mix(int((numbers * weights).sum(dtype=np.uint64)) ^ (index + 1)) % vocabulary
+def next_token(views: list[np.ndarray], vocabulary: int, index: int = 0) -> int:
+    """The token that follows a context of which each group of layers sees these numbers (uint64), in sample ``index``
+    of its request."""
+    total = 0
+    for numbers in views:
+        weights = np.arange(1, 2 * len(numbers), 2, dtype=np.uint64)
+        total += _mix(int((numbers * weights).sum(dtype=np.uint64)) ^ (index + 1))
+    return total % vocabulary
 
 
-def offer(numbers: np.ndarray, vocabulary: int, count: int) -> Scores:
-    """What stands for the ``count`` most probable tokens after a context of these numbers. Every eighth is below 16,
+def offer(views: list[np.ndarray], vocabulary: int, count: int) -> Scores:
+    """What stands for the ``count`` most probable tokens after a context that is seen so. Every eighth is below 16,
     so that tests can have outputs end with one."""
-    state = next_token(numbers, 1 << 62)
+    state = next_token(views, 1 << 62)
     logprob, found = 0.0, dict[int, float]()
     while len(found) < min(count, vocabulary):
         state = _mix(state + _START & _MASK)
@@ -60,16 +64,16 @@ def offer(numbers: np.ndarray, vocabulary: int, count: int) -> Scores:
     return Scores(0.0, list(found), list(found.values()))
 
 
-def logprob_of(numbers: np.ndarray, token: int) -> float:
-    """What stands for the log-probability of ``token`` after a context of these numbers."""
-    return -(_mix(next_token(numbers, 1 << 62) ^ token) % 1000) / 250 - 0.01
+def logprob_of(views: list[np.ndarray], token: int) -> float:
+    """What stands for the log-probability of ``token`` after a context that is seen so."""
+    return -(_mix(next_token(views, 1 << 62) ^ token) % 1000) / 250 - 0.01
 
 
 def generate(prompt: list[int], count: int, vocabulary: int, index: int = 0) -> list[int]:
     """The ``count`` tokens that must follow ``prompt``: the specification, without blocks, batches or preemption."""
     tokens, numbers = list(prompt), content(prompt)
     for _ in range(count):
-        token = next_token(np.array(numbers, np.uint64), vocabulary, index)
+        token = next_token([np.array(numbers, np.uint64)], vocabulary, index)
         numbers += content([token], numbers[-1], len(tokens))
         tokens.append(token)
     return tokens[len(prompt) :]
@@ -82,8 +86,10 @@ class Share:
     work: Work
     seq: int
     tokens: list[int]  # those that the host knows: all, or all but the last
-    slots: np.ndarray
-    places: np.ndarray  # the slots of all positions up to the last one computed
+    # One a group of layers:
+    slots: list[np.ndarray]
+    before: list[np.ndarray]  # the slot of the position before the first one, if there is one
+    seen: list[np.ndarray]  # the slots of all positions that the last one sees
 
 
 @dataclass
@@ -92,9 +98,9 @@ class Launch:
 
     memory: TokenMemory
     plan: StepPlan
-    journal: list[Any]
     block_size: int
-    empty: tuple[np.ndarray, np.ndarray] | None  # which slots of each pool hold nothing
+    journals: list[list[Any]]  # one a group of layers
+    empty: list[tuple[np.ndarray, np.ndarray]]  # which slots of each group's pools hold nothing
     shares: list[Share]
     sampled: list[int] = field(default_factory=list)
     error: Exception | None = None
@@ -109,10 +115,10 @@ class Launch:
 class TokenMemory:
     """The ``Runner`` protocol over plain numbers.
 
+    Layers that see other positions have memories of their own: this one is the first group's, ``others`` are the rest.
     ``poison`` costs time in proportion to the pool in every step; simulations of large pools switch it off.
     """
 
-    slot_bytes = 8
     forward_ms = 0.0
     sample_ms = 0.0
     copy_ms = 0.0
@@ -125,9 +131,12 @@ class TokenMemory:
         vocabulary: int = 1000,
         poison: bool = True,
         depth: int = 0,
+        others: tuple[TokenMemory, ...] = (),
     ) -> None:
         self.device = np.full(num_slots, POISON)
         self.host = np.full(num_host_slots, POISON)
+        self.groups = (self, *others)
+        self.slot_bytes = (8,) * len(self.groups)
         self.vocabulary = vocabulary
         self.poison = poison
         self.depth = depth
@@ -142,10 +151,11 @@ class TokenMemory:
     # --- the Runner protocol ---------------------------------------------------------------------------------------
 
     def launch(self, plan: StepPlan, cache: Any) -> Launch:
-        journal = list(cache.journal)
-        cache.journal.clear()
-        shares = [self._share(work, cache) for work in plan.work]
-        launch = Launch(self, plan, journal, cache.block_size, self._empty(cache) if self.poison else None, shares)
+        journals = [list(group.journal) for group in cache.groups]
+        for group in cache.groups:
+            group.journal.clear()
+        shares = [_share(work, cache) for work in plan.work]
+        launch = Launch(self, plan, cache.block_size, journals, self._empty(cache) if self.poison else [], shares)
         self.queue.append(launch)
         return launch
 
@@ -153,16 +163,17 @@ class TokenMemory:
         return self.launch(plan, cache).tokens()
 
     def room(self) -> int:
-        return self.most_slots
+        return self.most_slots * sum(self.slot_bytes)
 
     def reshape(self, change: Any) -> int:
         assert not self.queue
         self.denials -= 1
         if not self.denials:
             raise MemoryError("denied")
-        self.device = self._reshape(self.device, change.num_slots, change.device)
-        self.host = self._reshape(self.host, change.num_host_slots, change.host)
-        return change.slots_copied * self.slot_bytes
+        for memory, part in zip(self.groups, change.parts, strict=True):
+            memory.device = self._reshape(memory.device, part.num_slots, part.device)
+            memory.host = self._reshape(memory.host, part.num_host_slots, part.host)
+        return change.bytes_copied(self.slot_bytes)
 
     def forget(self, seq: int) -> None:
         self.forgotten.append(seq)
@@ -182,7 +193,9 @@ class TokenMemory:
                 following.error = error
 
     def run(self, launch: Launch) -> None:
-        self._run_journal(launch)
+        self.bytes_copied = 0
+        for group, memory in enumerate(self.groups):
+            self.bytes_copied += memory._run_journal(launch, group)
         if launch.plan.work:
             self.steps += 1
             for share in launch.shares:
@@ -195,72 +208,74 @@ class TokenMemory:
 
     def sample(self, share: Share) -> int:
         """The next token after what ``share`` computed."""
-        return next_token(self._numbers(share.seq, share.places), self.vocabulary, share.work.sequence.index)
+        return next_token(self._views(share), self.vocabulary, share.work.sequence.index)
 
-    def read(self, seq: int, stop: int, cache: Any) -> np.ndarray:
-        """The numbers of positions ``0`` to ``stop`` of a sequence, through its block table, whatever its tier."""
+    def read(self, seq: int, start: int, stop: int, cache: Any) -> np.ndarray:
+        """The numbers of positions ``start`` to ``stop`` of a sequence, through its block table, whatever its tier."""
         pool = self.device if cache.tier(seq) == "device" else self.host
-        return self._numbers(seq, _places(seq, stop, cache), pool)
+        return self._numbers(seq, _places(seq, start, stop, cache), pool)
 
     def verify(self, seq: int, tokens: list[int], cache: Any) -> None:
-        """All of ``tokens`` are in the cache as this sequence's, byte for byte."""
-        numbers = self.read(seq, len(tokens), cache)
-        wrong = np.flatnonzero(numbers != np.array(content(tokens), np.uint64))
-        assert not len(wrong), f"sequence {seq} holds something else at position {wrong[0]} of {len(tokens)}"
+        """All of ``tokens`` but those that a window has passed are in the cache as this sequence's, byte for byte."""
+        for memory, group in zip(self.groups, cache.groups, strict=True):
+            start = len(group.tables[seq].passed)
+            numbers = memory.read(seq, start, len(tokens), group)
+            wrong = start + np.flatnonzero(numbers != np.array(content(tokens)[start:], np.uint64))
+            assert not len(wrong), f"sequence {seq} holds something else at position {wrong[0]} of {len(tokens)}"
 
     # --- inside ----------------------------------------------------------------------------------------------------
 
-    def _share(self, work: Work, cache: Any) -> Share:
-        seq, start, stop = work.sequence.number, work.start, work.start + work.count
-        tokens = work.sequence.tokens[start:stop]
-        assert work.count - len(tokens) in (0, 1), "only the last token can be in flight"
-        slots = np.asarray(cache.slots(seq, start, stop))
-        assert len(slots) == work.count, f"sequence {seq} got {len(slots)} slots for {work.count} tokens"
-        return Share(work, seq, tokens, slots, _places(seq, stop, cache))
-
-    def _run_journal(self, launch: Launch) -> None:
-        """Every transfer of the journal, one by one and literally; then poison what holds nothing."""
+    def _run_journal(self, launch: Launch, group: int) -> int:
+        """Every transfer of the journal, one by one and literally; then poison what holds nothing. Returns bytes."""
         size = launch.block_size
         pools = {"COPY": (self.device, self.device), "SWAP_OUT": (self.device, self.host)}
         pools["SWAP_IN"] = (self.host, self.device)
-        for kind, source, target in launch.journal:
+        for kind, source, target in launch.journals[group]:
             read, written = pools[kind.name]
             written[target * size : (target + 1) * size] = read[source * size : (source + 1) * size]
-        self.bytes_copied = len(launch.journal) * size * self.slot_bytes
-        if launch.empty is not None:
-            self.device[launch.empty[0]] = POISON
-            self.host[launch.empty[1]] = POISON
+        if launch.empty:
+            self.device[launch.empty[group][0]] = POISON
+            self.host[launch.empty[group][1]] = POISON
+        return len(launch.journals[group]) * size * 8
 
     def _write(self, share: Share) -> None:
-        start, tokens = share.work.start, share.tokens
-        before = int(self._numbers(share.seq, share.places[:start])[-1]) if start else _START
+        tokens = share.tokens
         if len(tokens) < share.work.count:
             tokens = [*tokens, max(0, self.last[share.seq])]
-        numbers = np.array(content(tokens, before, start), np.uint64)
-        written = share.slots >= 0  # slot -1: the cache holds that position already
-        self.device[share.slots[written]] = numbers[written]
+        for memory, slots, at in zip(self.groups, share.slots, share.before, strict=True):
+            before = int(memory._numbers(share.seq, at)[0]) if len(at) else _START
+            numbers = np.array(content(tokens, before, share.work.start), np.uint64)
+            written = slots >= 0  # slot -1: the cache holds that position already
+            memory.device[slots[written]] = numbers[written]
 
     def _score(self, share: Share) -> None:
         """Beams are offered tokens; other ranked samples learn how probable the one is that they get."""
-        work, numbers = share.work, self._numbers(share.seq, share.places)
+        work, views = share.work, self._views(share)
         if work.sequence.request.search is not None:
-            work.scores = offer(numbers, self.vocabulary, work.sequence.request.search.candidates)
+            work.scores = offer(views, self.vocabulary, work.sequence.request.search.candidates)
         else:
-            work.scores = Scores(logprob_of(numbers, self.sample(share)), [], [])
+            work.scores = Scores(logprob_of(views, self.sample(share)), [], [])
+
+    def _views(self, share: Share) -> list[np.ndarray]:
+        return [memory._numbers(share.seq, seen) for memory, seen in zip(self.groups, share.seen, strict=True)]
 
     def _numbers(self, seq: int, places: np.ndarray, pool: np.ndarray | None = None) -> np.ndarray:
         numbers = (self.device if pool is None else pool)[places]
         unwritten = np.flatnonzero(numbers == POISON)
-        assert not len(unwritten), f"sequence {seq} reads position {unwritten[0]} of {len(places)}, which holds nothing"
+        assert not len(unwritten), f"sequence {seq} reads number {unwritten[0]} of {len(places)}, which holds nothing"
         return numbers
 
-    def _empty(self, cache: Any) -> tuple[np.ndarray, np.ndarray]:
+    def _empty(self, cache: Any) -> list[tuple[np.ndarray, np.ndarray]]:
         """Which slots of the device and of the host hold nothing, when all that was launched has run."""
-        device, host = _unfilled(len(self.device), cache.device), _unfilled(len(self.host), cache.host)
-        for launch in self.queue:
-            for share in launch.shares:
-                device[share.slots[share.slots >= 0]] = False
-        return device, host
+        empty = []
+        for number, (memory, group) in enumerate(zip(self.groups, cache.groups, strict=True)):
+            device, host = _unfilled(len(memory.device), group.device), _unfilled(len(memory.host), group.host)
+            for launch in self.queue:
+                for share in launch.shares:
+                    slots = share.slots[number]
+                    device[slots[slots >= 0]] = False
+            empty.append((device, host))
+        return empty
 
     def _reshape(self, memory: np.ndarray, slots: int, plan: Any) -> np.ndarray:
         if slots == len(memory):
@@ -273,10 +288,27 @@ class TokenMemory:
         return resized
 
 
-def _places(seq: int, stop: int, cache: Any) -> np.ndarray:
-    """The slots of positions ``0`` to ``stop``, through the block table."""
-    positions, size = np.arange(stop), cache.block_size
-    return np.asarray(cache.table(seq), np.int64)[positions // size] * size + positions % size
+def _share(work: Work, cache: Any) -> Share:
+    seq, start, stop = work.sequence.number, work.start, work.start + work.count
+    tokens = work.sequence.tokens[start:stop]
+    assert work.count - len(tokens) in (0, 1), "only the last token can be in flight"
+    share = Share(work, seq, tokens, [], [], [])
+    for group in cache.groups:
+        slots = np.asarray(group.slots(seq, start, stop))
+        assert len(slots) == work.count, f"sequence {seq} got {len(slots)} slots for {work.count} tokens"
+        share.slots.append(slots)
+        share.before.append(_places(seq, max(0, start - 1), start, group))
+        window = getattr(group, "window", stop)
+        share.seen.append(_places(seq, max(0, stop - window), stop, group))
+    return share
+
+
+def _places(seq: int, start: int, stop: int, cache: Any) -> np.ndarray:
+    """The slots of positions ``start`` to ``stop``, through the block table."""
+    positions, size = np.arange(start, stop), cache.block_size
+    blocks = np.asarray(cache.table(seq), np.int64)[positions // size]
+    assert (blocks >= 0).all(), f"sequence {seq} reads a hole between positions {start} and {stop}"
+    return blocks * size + positions % size
 
 
 def _unfilled(slots: int, pool: Any) -> np.ndarray:

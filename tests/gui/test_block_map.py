@@ -22,6 +22,7 @@ from pagedeck.gui.link import EngineLink
 from pagedeck.gui.selection import Selection
 from pagedeck.gui.state import ConnectionState, TierView
 from pagedeck.ipc.protocol import BlockDetail, BlockOwner, DescribeBlock, DescribeRequest
+from pagedeck.ipc.telemetry import BlocksUpdate, GroupBlocks
 from pagedeck.ipc.vocabulary import BlockState
 from PySide6.QtCore import QPoint, Qt
 from PySide6.QtGui import QColor
@@ -377,8 +378,6 @@ def test_arrow_keys_walk_over_the_blocks(qtbot: QtBot, shown: Shown) -> None:
 
 
 def test_a_repage_is_drawn_whole(qtbot: QtBot, shown: Shown) -> None:
-    from pagedeck.ipc.telemetry import BlocksUpdate
-
     other = Feeder(800, 8, 0)
     other.device.put(799, S.ACTIVE, 1, 8, 1, 1)
     whole = BlocksUpdate(shown.feeder.epoch, 5, True, other.device.blocks(None), other.host.blocks(None))
@@ -388,6 +387,28 @@ def test_a_repage_is_drawn_whole(qtbot: QtBot, shown: Shown) -> None:
     assert "800 blocks × 8 tokens" in shown.pool._capacity.text()
     assert shown.colour_at(799) == theme.current().palette.states[S.ACTIVE]
     assert shown.map.pools["host"].isHidden()
+
+
+def test_pools_of_another_group_of_layers_can_be_shown(qtbot: QtBot, shown: Shown) -> None:
+    assert shown.map._group.isHidden()
+    window = Feeder(200, 16, 0)
+    window.device.put(3, S.ACTIVE, 1, 16, 1, 1)
+    whole = BlocksUpdate(
+        shown.feeder.epoch, 5, True, shown.feeder.device.blocks(None), shown.feeder.host.blocks(None), name="full",
+        groups=[GroupBlocks("window 512", window.device.blocks(None), window.host.blocks(None))],
+    )  # fmt: skip
+    shown.link.view.apply(*shown.feeder.message(b"blocks", whole))
+    shown.link.blocksChanged.emit()
+    chooser = shown.map._group
+    assert not chooser.isHidden()
+    assert [chooser.itemText(i) for i in range(chooser.count())] == ["all positions", "window of 512 tokens"]
+    assert chooser.currentIndex() == 0
+    shown.map.show_group("window 512")
+    qtbot.waitUntil(lambda: "200 blocks" in shown.pool._capacity.text())
+    assert shown.colour_at(3) == theme.current().palette.states[S.ACTIVE]
+    assert chooser.currentText() == "window of 512 tokens"
+    shown.map.show_group("full")
+    qtbot.waitUntil(lambda: "400 blocks" in shown.pool._capacity.text())
 
 
 def test_an_empty_pool_invites(qtbot: QtBot, shown: Shown) -> None:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from pagedeck.gui import state
 from pagedeck.gui.state import ConnectionState, EngineView, History, TierView
-from pagedeck.ipc.telemetry import TOPIC_BLOCKS, TOPIC_EVENT, BlocksUpdate, Event, RequestRow
+from pagedeck.ipc.telemetry import TOPIC_BLOCKS, TOPIC_EVENT, BlocksUpdate, Event, GroupBlocks, RequestRow
 from pagedeck.ipc.vocabulary import BlockState
 
 from .feeder import FIELDS, Feeder, Tier
@@ -102,6 +102,39 @@ def test_a_full_update_changes_the_pool() -> None:
     assert len(view.device.state) == 512
     assert view.host.num_blocks == 128
     assert view.device.changed_since(before) is None
+
+
+def test_one_group_of_layers_is_shown_and_the_others_are_kept_up() -> None:
+    feeder, window = Feeder(64, 16, 8), Feeder(24, 16, 4)
+    view = watch(feeder)
+
+    def update(full: bool) -> BlocksUpdate:
+        device, host = (p.blocks(None) if full else p.delta() for p in (window.device, window.host))
+        own = [p.blocks(None) if full else p.delta() for p in (feeder.device, feeder.host)]
+        groups = [GroupBlocks("window 8", device, host)]
+        return BlocksUpdate(feeder.epoch, 9, full, *own, name="full", groups=groups)
+
+    view.apply(*feeder.message(TOPIC_BLOCKS, update(full=True)))
+    assert (view.groups, view.group) == (["full", "window 8"], "full")
+    device, version = view.device, view.device.version
+    window.device.put(5, BlockState.ACTIVE, 1, 16, 3, 1)
+    view.apply(*feeder.message(TOPIC_BLOCKS, update(full=False)))
+    assert not view.device.state.any()
+    view.show_group("window 8")
+    assert view.device is device and view.device.changed_since(version) is None
+    assert (view.device.num_blocks, view.host.num_blocks) == (24, 4)
+    assert view.device.state.tolist() == [BlockState.ACTIVE if block == 5 else 0 for block in range(24)]
+    feeder.device.put(7, BlockState.ACTIVE, 1, 16, 3, 1)
+    view.apply(*feeder.message(TOPIC_BLOCKS, update(full=False)))
+    assert view.device.used == 1
+    view.show_group("full")
+    assert np.flatnonzero(view.device.state).tolist() == [7]
+    view.show_group("window 8")
+    view.apply(*feeder.message(TOPIC_BLOCKS, update(full=True)))
+    assert view.group == "window 8"
+    alone = BlocksUpdate(feeder.epoch, 10, True, feeder.device.blocks(None), feeder.host.blocks(None))
+    view.apply(*feeder.message(TOPIC_BLOCKS, alone))
+    assert (view.groups, view.group, view.device.num_blocks) == ([], "", 64)
 
 
 def test_a_delta_for_another_pool_is_not_applied() -> None:

@@ -39,7 +39,7 @@ def stats(sequence: int, epoch: str = "e") -> Stats:
     tier = TierStats(0, 0, 0, 0, 0, 0, 0, 0)
     numbers = dict.fromkeys(Stats.__struct_fields__, 0)
     return Stats(**(numbers | {"epoch": epoch, "sequences": {"blocks": sequence}, "device": tier, "host": tier,
-                               "latency": {}, "requests": []}))  # fmt: skip
+                               "latency": {}, "requests": [], "groups": []}))  # fmt: skip
 
 
 def steps(updates: list[BlocksUpdate]) -> list[int]:

@@ -67,10 +67,11 @@ def build(case: Case, seed: int = 0) -> Problem:
     for sequence, (count, context) in enumerate(zip(needed, case.contexts, strict=True)):
         own = blocks[start : start + count]
         start += count
-        tables[sequence, :count] = own
-        position = torch.arange(context)
+        oldest = max(0, context - case.queries[sequence] - case.window + 1) if case.window else 0
+        tables[sequence, oldest // size : count] = own[oldest // size :]
+        position = torch.arange(oldest, context)
         used = own[position // size] * size + position % size
-        pool[:, used] = torch.randn((2, context, *pool.shape[2:]), generator=generator).to(dtype)
+        pool[:, used] = torch.randn((2, len(position), *pool.shape[2:]), generator=generator).to(dtype)
     tokens = sum(case.queries)
     heads = case.kv_heads * case.group
     # As projections give it: heads apart by more than their size.
