@@ -15,9 +15,7 @@ from pagedeck.ipc.vocabulary import Refused, RequestState
 from .harness import VOCABULARY, expected, make_engine, output, run, step, submit
 from .oracle import NumberOracle
 from .test_properties import EOS, EXAMPLES, SETTINGS, World, action, random_examples
-from .token_memory import TokenMemory
-
-SLOT_BYTES = TokenMemory.slot_bytes
+from .token_memory import SLOT_BYTES
 
 
 def busy(**settings: Any) -> tuple[Engine, list[Request]]:
@@ -186,10 +184,13 @@ RESIZES = st.one_of(
 
 
 @random_examples(EXAMPLES // 2)
-@given(SETTINGS, st.lists(RESIZES, min_size=10, max_size=40))
-def test_tokens_do_not_depend_on_the_pools(chosen: dict[str, Any], actions: list[Any]) -> None:
-    engine = make_engine(eos_ids=EOS, **chosen)
-    world = Resized(engine, EOS, NumberOracle(VOCABULARY), engine.runner.slot_bytes)
+@given(SETTINGS, st.lists(RESIZES, min_size=10, max_size=40), st.sampled_from([(0,), (0,), (0, 11), (14,), (0, 30, 5)]))
+def test_tokens_do_not_depend_on_the_pools(
+    chosen: dict[str, Any], actions: list[Any], windows: tuple[int, ...]
+) -> None:
+    """Of one group of layers, or of several that see different windows."""
+    engine = make_engine(eos_ids=EOS, windows=windows, **chosen)
+    world = Resized(engine, EOS, NumberOracle(VOCABULARY, windows), sum(engine.runner.slot_bytes))
     for name, *arguments in actions:
         getattr(world, name)(*arguments)
     world.finish()

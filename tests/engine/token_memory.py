@@ -19,6 +19,7 @@ import numpy as np
 from pagedeck.engine.request import Scores, StepPlan, Work
 
 POISON = np.uint64(0xDEAD_DEAD_DEAD_DEAD)
+SLOT_BYTES = 8
 _MASK = (1 << 64) - 1
 _START = 0x9E37_79B9_7F4A_7C15
 
@@ -136,7 +137,7 @@ class TokenMemory:
         self.device = np.full(num_slots, POISON)
         self.host = np.full(num_host_slots, POISON)
         self.groups = (self, *others)
-        self.slot_bytes = (8,) * len(self.groups)
+        self.slot_bytes = (SLOT_BYTES,) * len(self.groups)
         self.vocabulary = vocabulary
         self.poison = poison
         self.depth = depth
@@ -236,7 +237,7 @@ class TokenMemory:
         if launch.empty:
             self.device[launch.empty[group][0]] = POISON
             self.host[launch.empty[group][1]] = POISON
-        return len(launch.journals[group]) * size * 8
+        return len(launch.journals[group]) * size * SLOT_BYTES
 
     def _write(self, share: Share) -> None:
         tokens = share.tokens
