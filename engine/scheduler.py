@@ -218,12 +218,13 @@ class Scheduler:
         while position < len(order):
             sequence = order[position]
             position += 1
-            if sequence.complete:  # its last token is in flight
-                continue
-            length = sequence.length
+            in_flight = sequence.in_flight
+            length = len(sequence.tokens) + in_flight
             if sequence.computed != length - 1:
                 if sequence.computed < length:
                     prefills.append(sequence)
+            elif in_flight and sequence.complete:
+                continue  # its last token is in flight
             elif draft.budget:
                 if not sequence.request.forked and sequence.awaits_fork:
                     self._fork_samples(sequence)
@@ -350,8 +351,8 @@ class Scheduler:
 
     def _victims(self, sequence: Sequence, places: int, blocks: float | Amounts | None = None) -> list[Sequence] | None:
         """Running sequences that would have to go for ``sequence`` to come in, the lowest and youngest first: those of
-        strictly lower classes, and beams of later turns that wait for others. ``None`` if even all of them would not
-        do.
+        strictly lower classes, beams of later turns that wait for others, and where nothing but such beams is running,
+        whatever their turns, all of them. ``None`` if even all of them would not do.
 
         What is missing: ``places`` in the batch, one in its class if that is crowded, ``blocks`` besides room to grow
         for those who stay (``None``: not looked at), and a token of the budget if it is spent.
@@ -359,6 +360,7 @@ class Scheduler:
         draft, name = self._draft, sequence.class_name
         tokens = 0 if draft.budget else 1
         crowd = int(self._crowded(name))
+        stuck = self._searching > 0 and all(s.idle for s in self.running)
         reserve = self._reserve(sequence, -blocks) if blocks is not None else 0.0
         victims: list[Sequence] = []
         candidates = reversed(self.running.order)
@@ -370,7 +372,7 @@ class Scheduler:
             if victim is None:
                 return None
             if victim.rank <= sequence.request.priority:
-                if not self._searching or victim.turn < sequence.turn:
+                if not stuck and (not self._searching or victim.turn < sequence.turn):
                     return None
                 if not victim.idle:
                     continue

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
 import pytest
+from pagedeck.engine.config import EngineConfig, parse_class_limits
 from pagedeck.engine.core import Engine
-from pagedeck.engine.request import Request
+from pagedeck.engine.forecast import OutputLengths
+from pagedeck.engine.request import Request, Sequence
 from pagedeck.engine.scheduler import AGED, AGEING_STEPS
-from pagedeck.ipc.vocabulary import RequestState
+from pagedeck.ipc.vocabulary import Refused, RequestState
 
 from . import harness
 from .harness import expected, make_engine, one_at_a_time, output, run, step, submit
@@ -384,3 +389,186 @@ def test_a_shared_prompt_lets_more_in_than_would_fit_apart() -> None:
     assert all(r.state is RequestState.RUNNING and r.cached_tokens == 128 for r in others)
     run(engine)
     assert_whole(first, *others)
+
+
+# --- cases known to have hurt others --------------------------------------------------------------------------------
+
+
+def test_nothing_is_scheduled_and_preempted_in_the_same_step() -> None:
+    engine = make_engine(hasty=True, num_blocks=12, block_size=8, token_budget=24, prefix_caching=False)
+    requests = [submit(engine, f"r{i}", prompt(10 + i, i), 40, priority=20 - 5 * (i % 4)) for i in range(8)]
+    preempted = 0
+    while engine.has_work:
+        report = step(engine).report
+        lost = {*report.preempted, *report.swapped_out}
+        preempted += len(lost)
+        assert not lost & {number for number, _, _ in report.entries}
+    assert preempted
+    assert_whole(*requests)
+
+
+def test_a_host_hit_evicted_between_lookup_and_load_is_not_read() -> None:
+    """The second request finds its beginning in the host tier, which is full: what makes room on the device for it
+    goes there."""
+    engine = make_engine(num_blocks=12, block_size=8, host_blocks=6, max_batch_size=2)
+    first = submit(engine, "first", prompt(44, 1), 4)
+    run(engine)
+    other = submit(engine, "other", prompt(70, 2), 10)  # the first one's blocks go to the host
+    run(engine)
+    assert engine.cache.host.cached_count
+    again = submit(engine, "again", prompt(44, 1), 30)
+    beside = submit(engine, "beside", prompt(40, 9), 12)
+    run(engine)
+    assert again.cached_tokens, "some of it was still there"
+    assert_whole(first, other, again, beside)
+
+
+def test_what_two_computed_apart_is_freed_while_still_mapped() -> None:
+    """Two equal prompts in one step are computed twice; one copy of each block goes, under the tables of both."""
+    engine = make_engine(num_blocks=64, block_size=8, token_budget=200)
+    twins = [submit(engine, f"t{i}", prompt(48, 1), 20) for i in range(2)]
+    step(engine)
+    tables = [engine.cache.table(t.sequences[0].number).tolist() for t in twins]
+    assert tables[0][:6] == tables[1][:6]
+    engine.cancel("t0")
+    other = submit(engine, "other", prompt(200, 3), 20)  # takes what was freed
+    run(engine)
+    assert_whole(twins[1], other)
+
+
+# --- limits by class ------------------------------------------------------------------------------------------------
+
+
+def running(engine: Engine) -> list[str]:
+    return sorted(s.request.id for s in engine.scheduler.running)
+
+
+def test_a_class_has_no_more_in_a_step_than_its_limit() -> None:
+    engine = make_engine(class_limits="batch=1,normal=2")
+    for priority, name in ((20, "batch"), (10, "normal"), (0, "interactive")):
+        for index in range(3):
+            submit(engine, f"{name}{index}", prompt(4, priority + index), 12, priority=priority)
+    step(engine)
+    assert running(engine) == ["batch0", "interactive0", "interactive1", "interactive2", "normal0", "normal1"]
+    run(engine)
+    assert engine.metrics.counters.finished == 9
+    assert engine.metrics.counters.preemptions == 0
+
+
+def test_a_full_class_does_not_hold_up_the_others() -> None:
+    engine = make_engine(class_limits="interactive=1", max_batch_size=4)
+    for index in range(4):
+        submit(engine, f"urgent{index}", prompt(4, index), 8, priority=0)
+    submit(engine, "normal", prompt(4, 9), 8)
+    step(engine)
+    assert running(engine) == ["normal", "urgent0"]
+    run(engine)
+
+
+def test_limits_change_while_requests_run() -> None:
+    engine = make_engine()
+    requests = [submit(engine, f"b{index}", prompt(4, index), 20, priority=20) for index in range(4)]
+    step(engine)
+    assert len(engine.scheduler.running) == 4
+    engine.reconfigure({"class_limits": "batch=2"})
+    preempted = step(engine).report.preempted + step(engine).report.preempted
+    assert preempted == [r.number for r in requests[:1:-1]], "the youngest go"
+    assert running(engine) == ["b0", "b1"]
+    engine.reconfigure({"class_limits": ""})
+    run(engine)
+    assert_whole(*requests)
+
+
+def test_samples_of_a_limited_class_take_turns() -> None:
+    engine = make_engine(class_limits="normal=2")
+    request = submit(engine, "a", prompt(20, 1), 6, n=5)
+    run(engine)
+    assert_whole(request)
+
+
+@pytest.mark.parametrize(
+    "text", ["batch", "batch=0", "batch=-1", "batch=1,batch=2", "urgent=3", "batch=1.5", "batch=999999"]
+)
+def test_limits_that_are_none_are_refused(text: str) -> None:
+    with pytest.raises(Refused, match=r"class_limits is .*class=number") as refusal:
+        EngineConfig(class_limits=text)
+    assert refusal.value.field == "class_limits"
+    assert parse_class_limits(" batch = 16, normal=48 ,") == {"batch": 16, "normal": 48}
+
+
+# --- thrash ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("host_blocks", [0, 6, 200])
+def test_nothing_is_preempted_twice_for_the_same_token(host_blocks: int) -> None:
+    """An adversary's load: long prompts of a low class, nobody leaves room to grow, and urgent requests keep coming,
+    each of which takes all blocks that it can get."""
+    engine = make_engine(hasty=True, num_blocks=24, block_size=8, host_blocks=host_blocks, token_budget=16)
+    got: dict[int, int] = {}
+    preempt = engine.scheduler.preempt
+
+    def watched(sequence: Sequence, **more: Any) -> None:
+        assert got.get(sequence.number, -1) < len(sequence.tokens), "preempted again, and not a token further"
+        got[sequence.number] = len(sequence.tokens)
+        preempt(sequence, **more)
+
+    engine.scheduler.preempt = watched
+    victims = [submit(engine, f"v{i}", prompt(60 + i, i), 40, priority=20) for i in range(4)]
+    for index in range(300):
+        if index % 12 < 3:
+            submit(engine, f"u{index}", prompt(20 + index % 30, 10 + index), 4, priority=index % 2 * 10)
+        step(engine)
+    run(engine)
+    counters = engine.metrics.counters
+    assert counters.preemptions > 10
+    assert counters.redone_tokens <= counters.computed_tokens / 2
+    assert_whole(*victims)
+
+
+@one_at_a_time
+def test_thrash_is_counted_in_all_and_of_late() -> None:
+    engine = make_engine(hasty=True, num_blocks=10, block_size=8, prefix_caching=False)
+    for index in range(4):
+        submit(engine, f"r{index}", prompt(14, index), 40)
+    results = run(engine)
+    stats = engine.stats()
+    work = sum(r.report.prefill_tokens + r.report.decode_tokens for r in results)
+    assert stats["computed_tokens"] == stats["computed_last_minute"] == work
+    assert stats["redone_tokens"] == stats["redone_last_minute"] == work - 4 * (14 + 40 - 1)
+
+
+# --- what outputs are expected to become ----------------------------------------------------------------------------
+
+
+def test_lengths_are_learnt_and_those_cut_off_count_as_longer() -> None:
+    lengths = OutputLengths()
+    assert 0.3 < float(lengths.surviving(np.array([181.0]))[0]) < 0.7, "the middle of what is supposed at first"
+    for _ in range(3_000):
+        lengths.add(100, cut_off=False)
+        lengths.add(20, cut_off=True)
+    at = lengths.surviving(np.array([10.0, 60.0, 130.0]))
+    assert at[0] > 0.95 and at[1] > 0.95, "nothing ended by itself at 20"
+    assert at[2] < 0.05
+    for _ in range(5_000):
+        lengths.add(1_000, cut_off=False)
+    assert float(lengths.surviving(np.array([500.0]))[0]) > 0.95, "what was long ago is forgotten"
+
+
+def test_nobody_is_let_in_whose_growth_would_put_others_out() -> None:
+    """Outputs are known to be as long as they may: three fit side by side at full length, five would fit now."""
+
+    def most_at_once(*, hasty: bool) -> tuple[int, int]:
+        engine = make_engine(hasty=hasty, num_blocks=26, block_size=8, token_budget=64, prefix_caching=False)
+        for _ in range(200):
+            engine.scheduler.lengths.add(500, cut_off=False)
+        requests = [submit(engine, f"r{i}", prompt(24, i), 40) for i in range(6)]
+        most = 0
+        while engine.has_work:
+            step(engine)
+            most = max(most, len(engine.scheduler.running))
+        assert_whole(*requests)
+        return most, engine.metrics.counters.preemptions
+
+    assert most_at_once(hasty=False) == (3, 0)
+    most, preemptions = most_at_once(hasty=True)
+    assert most > 3 and preemptions > 0
