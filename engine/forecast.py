@@ -27,7 +27,7 @@ PRIOR_RANGE = (16, 2_048)
 TIMES = np.array([0, *(8 * 2 ** (half / 2) for half in range(24))])
 
 #: Standard deviations of room kept above what is expected.
-MARGIN = 1.0
+MARGIN = 3.0
 
 
 class OutputLengths:
@@ -39,7 +39,15 @@ class OutputLengths:
         self._ended = np.zeros(_BUCKETS)
         self._ended[low:high] = PRIOR_WEIGHT / (high - low)
         self._at_risk = np.cumsum(self._ended[::-1])[::-1].copy()
+        self._running = np.zeros(_BUCKETS)  # of those still running, how many have come so far
         self._survival: np.ndarray | None = None
+
+    def watch(self, lengths: np.ndarray) -> None:
+        """Outputs that are being made have these lengths so far: they too say that an output can be as long."""
+        buckets = np.minimum(np.log2(lengths + 1) * _PER_DOUBLING, _BUCKETS - 1).astype(np.int64)
+        counts = np.bincount(buckets, minlength=_BUCKETS)
+        self._running = counts[::-1].cumsum()[::-1] - counts
+        self._survival = None
 
     def add(self, length: int, *, cut_off: bool) -> None:
         """An output had ``length`` tokens, after which it ended by itself, or was ``cut_off``."""
@@ -54,7 +62,8 @@ class OutputLengths:
     def surviving(self, lengths: np.ndarray) -> np.ndarray:
         """The share of outputs that is longer than each of ``lengths``."""
         if self._survival is None:
-            hazard = np.divide(self._ended, self._at_risk, out=np.zeros(_BUCKETS), where=self._at_risk > 1e-9)
+            at_risk = self._at_risk + self._running
+            hazard = np.divide(self._ended, at_risk, out=np.zeros(_BUCKETS), where=at_risk > 1e-9)
             self._survival = np.concatenate([[1.0], np.cumprod(1 - np.minimum(hazard, 1.0))])
         position = np.log2(np.maximum(lengths, 0) + 1) * _PER_DOUBLING
         return np.interp(position, np.arange(_BUCKETS + 1), self._survival)
@@ -84,6 +93,8 @@ class Forecast:
         if limit <= room:
             return limit
         if self._new:
+            if not self._sums.any():
+                self._lengths.watch(np.array([len(s.tokens) - len(s.request.prompt) for s in self._new]))
             self._sums += self._of(self._new)
             self._new = []
             self._limit = _peak(self._sums)
