@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import gc
 
 
@@ -14,3 +15,4 @@ def calm() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(100_000, 20, 100)
+    atexit.register(gc.unfreeze)  # what is frozen at the end, native libraries report as leaked
