@@ -446,7 +446,8 @@ class Engine:
         if request.ranked:  # nothing was sent, and nothing will be
             del request.sequences[request.sampling.n :]
             for sequence in request.sequences:
-                sequence.tokens, sequence.pieces, sequence.finish_reason = list(request.prompt), [], reason
+                sequence.tokens, sequence.pieces = list(request.prompt), []
+                sequence.state, sequence.finish_reason = state, reason
         self._end(request)
 
     def _close(self, sequence: Sequence, state: RequestState, reason: FinishReason) -> None:

@@ -199,6 +199,18 @@ def test_a_cancelled_search_says_nothing_and_frees_everything(way: dict[str, Any
     assert engine.cache.device.used_count == 0
 
 
+def test_a_search_cancelled_after_one_of_its_samples_ended_is_cancelled(model: Any) -> None:
+    engine = model_engine(model, eos_ids=frozenset(range(0, VOCABULARY, 4)))
+    params = SamplingParams(max_tokens=40, temperature=1.0, seed=3, n=1, best_of=8)
+    request = engine.submit(id="a", prompt=PROMPT, sampling=params, priority=10)
+    while not request.sequences[0].state.ended:
+        step(engine)
+    assert engine.cancel("a")
+    run(engine)
+    assert request.state is RequestState.CANCELLED
+    assert {s.finish_reason for s in request.sequences} == {FinishReason.CANCELLED}
+
+
 # --- the best of several --------------------------------------------------------------------------------------------
 
 
