@@ -58,7 +58,6 @@ def pack(works: list[Work], cache: KVCache | CacheGroups, device: torch.device, 
             slots=place(group.slots_at(np.repeat(rows, counts), positions)),
             block_size=group.block_size,
             decodes=count if (counts == 1).all() else int((counts != 1).argmax()),
-            max_query=int(counts.max()),
             max_context=int(context.max()),
         )
 

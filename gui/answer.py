@@ -117,7 +117,6 @@ class Answer(QFrame):
         self._asked = time.monotonic()
         self._first: float | None = None
         self._tokens = 0
-        self._prompt_tokens = 0
         self._waiting = QLabel()
         self._waiting.setProperty("role", "muted")
         self._error = QLabel(wordWrap=True)
@@ -170,7 +169,6 @@ class Answer(QFrame):
     def take(self, message: Accepted | Tokens | Finished | Failed) -> None:
         if isinstance(message, Accepted):
             self.number = message.number
-            self._prompt_tokens = message.prompt_tokens
             self.map_button.setEnabled(True)
         elif isinstance(message, Tokens):
             self._first = self._first or time.monotonic()

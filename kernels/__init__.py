@@ -40,7 +40,6 @@ class PagedBatch:
     slots: Tensor  # int64 [T], where each token's key and value go; -1 for padding
     block_size: int
     decodes: int  # how many leading sequences have exactly one query token
-    max_query: int
     max_context: int
 
 

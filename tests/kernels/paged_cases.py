@@ -83,7 +83,6 @@ def build(case: Case, seed: int = 0) -> Problem:
         slots=torch.full((tokens + case.padding,), -1),
         block_size=size,
         decodes=next((i for i, n in enumerate(case.queries) if n != 1), len(case.queries)),
-        max_query=max(case.queries),
         max_context=max(case.contexts),
     )
     options: dict[str, Any] = {"scale": case.head_dim**-0.5 * 2, "window": case.window, "softcap": case.softcap}
