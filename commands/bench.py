@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..bench.quick import Comparison, compare
-from ..engine.checkpoint import locate
 from ..engine.config import EngineConfig
+from ..engine.model.checkpoint import locate
 from ..ipc.vocabulary import Refused
 from .terminal import Progress, duration, table
 

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..engine import fetch
+from ..engine.model import fetch
 from ..ipc.vocabulary import Refused
 from .terminal import size
 

@@ -32,7 +32,7 @@ def serve(options: argparse.Namespace) -> int:
     stated = {name: value for name, value in vars(options).items() if name in names}
     preset = find_preset(options.preset).values if options.preset is not None else {}
     config = EngineConfig(**preset | stated)
-    from ..engine.service import serve as run
+    from ..engine.serving.service import serve as run
 
     return run(
         config,

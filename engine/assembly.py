@@ -12,17 +12,17 @@ import torch
 
 from ..ipc.vocabulary import Refused, SamplingParams
 from ..kernels import Ops, ops_for
-from .cache_groups import CacheGroups
+from .cache.cache_groups import CacheGroups
+from .cache.kv_cache import KVCache
+from .cache.layer_groups import Division, LayerGroup, group_layers, make_cache
+from .cache.storage import KVStorage, free_memory
 from .config import GIB, EngineConfig
 from .core import Engine
-from .detokenizer import make_text_stream
-from .kv_cache import KVCache
-from .layer_groups import Division, LayerGroup, group_layers, make_cache
-from .linear import pack_linears
-from .model import LoadedModel, load_model
+from .model.detokenizer import make_text_stream
+from .model.linear import pack_linears
+from .model.loading import LoadedModel, load_model
+from .model.runner import ModelRunner
 from .request import Request, Sequence, StepPlan, Work
-from .runner import ModelRunner
-from .storage import KVStorage, free_memory
 
 Report = Callable[[str, float | None], None]
 

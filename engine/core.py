@@ -15,21 +15,21 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ..ipc.vocabulary import FinishReason, Refused, RequestState, SamplingParams, parse_priority
-from .beam import BeamSearch, Hypothesis
-from .cache_groups import CacheGroups
-from .capacity import check_fits, check_places, longest
+from .cache.cache_groups import CacheGroups
+from .cache.capacity import check_fits, check_places, longest
+from .cache.kv_cache import KVCache
 from .config import EngineConfig
-from .cost import Speeds
 from .facts import pool_facts
 from .flight import Flights, Runner, Step
-from .kv_cache import KVCache
 from .metrics import Metrics
 from .reconfigure import Reconfiguration, reconfigure
 from .request import Request, Sequence, StepPlan, Work
-from .scheduler import DEFAULT_BUDGET, Scheduler
+from .scheduling.beam import BeamSearch, Hypothesis
+from .scheduling.cost import Speeds
+from .scheduling.scheduler import DEFAULT_BUDGET, Scheduler
 
 if TYPE_CHECKING:
-    from .detokenizer import TextStream
+    from .model.detokenizer import TextStream
 
 log = logging.getLogger(__name__)
 

@@ -6,10 +6,10 @@ import dataclasses
 from typing import Any
 
 from ..ipc.vocabulary import RequestState
-from .blocks import BlockPool
-from .cache_groups import CacheGroups
+from .cache.blocks import BlockPool
+from .cache.cache_groups import CacheGroups
+from .cache.kv_cache import KVCache
 from .config import EngineConfig
-from .kv_cache import KVCache
 from .request import Request
 
 

@@ -16,10 +16,10 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from ..ipc.vocabulary import RequestState
-from .cache_groups import CacheGroups
-from .kv_cache import KVCache
+from .cache.cache_groups import CacheGroups
+from .cache.kv_cache import KVCache
+from .cache.reshape import Reshape
 from .request import StepPlan, Work
-from .reshape import Reshape
 
 
 class Flight(Protocol):

@@ -13,12 +13,12 @@ import numpy as np
 import psutil
 
 from ..ipc.vocabulary import Refused, RequestState
-from .capacity import check_places, shortage
+from .cache.capacity import check_places, shortage
 from .config import GIB, EngineConfig
 
 if TYPE_CHECKING:
+    from .cache.reshape import Reshape
     from .core import Engine
-    from .reshape import Reshape
 
 
 @dataclass(slots=True)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from ..ipc.vocabulary import FinishReason, RequestState, SamplingParams, priority_name
 
 if TYPE_CHECKING:
-    from .beam import BeamSearch
+    from .scheduling.beam import BeamSearch
 
 
 class Scores(NamedTuple):

@@ -18,14 +18,14 @@ from typing import Any
 import numpy as np
 
 from ..ipc.vocabulary import PRIORITIES, Refused, SamplingParams, priority_name
-from .cache_groups import CacheGroups
+from .cache.cache_groups import CacheGroups
+from .cache.kv_cache import KVCache
+from .cache.reshape import Reshape
 from .collector import calm
 from .config import BLOCK_SIZES, EngineConfig
 from .core import Engine, StepResult
-from .detokenizer import TextStream
-from .kv_cache import KVCache
+from .model.detokenizer import TextStream
 from .request import Request, StepPlan
-from .reshape import Reshape
 
 EOS = 0
 VOCABULARY = 32_000

@@ -166,7 +166,7 @@ StartEngine = Callable[..., AbstractContextManager[EngineProcess]]
 _SERVE = """
 import json, sys
 from pagedeck.engine.config import EngineConfig
-from pagedeck.engine.service import serve
+from pagedeck.engine.serving.service import serve
 what = json.loads(sys.argv[1])
 sys.exit(serve(EngineConfig(**what.pop("config")), **what))
 """

@@ -30,8 +30,8 @@ FORBIDDEN: dict[str, set[str]] = {
     "engine": {"PySide6"},
     "gui": {"torch", "transformers"},
 }
-#: The engine's rooms that speak on the wire; everything else there runs without.
-WIRED = {"service", "switchboard", "control", "publisher", "logs", "text", "intake"}
+#: The engine's room that speaks on the wire; everything else there runs without.
+WIRED = "serving"
 
 
 def sources() -> list[Path]:
@@ -92,7 +92,7 @@ HEAVY = {"torch", "transformers", "PySide6", "numba", "triton"}
         ("import pagedeck.ipc.vocabulary", HEAVY | {"zmq", "numpy", "msgspec"}),
         ("import pagedeck.ipc.client", HEAVY | {"numpy"}),
         ("import pagedeck.engine.config", HEAVY | {"zmq", "numpy", "msgspec"}),
-        ("import pagedeck.engine.fetch", HEAVY | {"zmq", "numpy", "msgspec", "httpx"}),
+        ("import pagedeck.engine.model.fetch", HEAVY | {"zmq", "numpy", "msgspec", "httpx"}),
         ("import pagedeck.gui.state", HEAVY),
         ("import pagedeck.bench.quick", HEAVY),
     ],
@@ -111,8 +111,8 @@ def test_help_loads_nothing_heavy() -> None:
 
 
 def test_the_engine_runs_without_msgspec_and_zmq() -> None:
-    names = sorted(p.stem for p in ROOT.joinpath("engine").glob("*.py") if p.stem not in WIRED | {"__init__"})
-    modules = ", ".join(f"pagedeck.engine.{name}" for name in names)
+    paths = [path.relative_to(ROOT).with_suffix("") for path in ROOT.joinpath("engine").rglob("*.py")]
+    modules = ", ".join(f"pagedeck.{'.'.join(path.parts)}" for path in sorted(paths) if WIRED not in path.parts)
     run(f"import sys\nsys.modules['msgspec'] = sys.modules['zmq'] = None\nimport {modules}")
 
 

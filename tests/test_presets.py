@@ -91,7 +91,7 @@ def serve_options(*arguments: str) -> argparse.Namespace:
 @pytest.fixture
 def started(monkeypatch: pytest.MonkeyPatch) -> list[EngineConfig]:
     """The configurations that engines would have been started with."""
-    from pagedeck.engine import service
+    from pagedeck.engine.serving import service
 
     configs: list[EngineConfig] = []
     monkeypatch.setattr(service, "serve", lambda config, **_: configs.append(config) or 0)

@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 from pagedeck.bench import baselines
-from pagedeck.engine.checkpoint import locate
 from pagedeck.engine.config import EngineConfig
+from pagedeck.engine.model.checkpoint import locate
 from pagedeck.ipc.client import Client, EngineError
 from pagedeck.ipc.endpoint import Connection
 from pagedeck.ipc.launch import Engine

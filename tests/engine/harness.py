@@ -7,16 +7,16 @@ from typing import Any
 
 import pytest
 import torch
-from pagedeck.engine.attention import probe
-from pagedeck.engine.cache_groups import CacheGroups
+from pagedeck.engine.cache.cache_groups import CacheGroups
+from pagedeck.engine.cache.kv_cache import KVCache
+from pagedeck.engine.cache.layer_groups import group_layers
+from pagedeck.engine.cache.storage import KVLayout, KVStorage
+from pagedeck.engine.cache.windowed_cache import WindowedCache
 from pagedeck.engine.config import EngineConfig, parse_class_limits
 from pagedeck.engine.core import Engine, StepResult
-from pagedeck.engine.kv_cache import KVCache
-from pagedeck.engine.layer_groups import group_layers
+from pagedeck.engine.model.attention import probe
+from pagedeck.engine.model.runner import ModelRunner
 from pagedeck.engine.request import Request
-from pagedeck.engine.runner import ModelRunner
-from pagedeck.engine.storage import KVLayout, KVStorage
-from pagedeck.engine.windowed_cache import WindowedCache
 from pagedeck.ipc.vocabulary import SamplingParams
 from pagedeck.kernels import Ops, ops_for
 

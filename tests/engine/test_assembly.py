@@ -9,9 +9,9 @@ import psutil
 import pytest
 import torch
 from pagedeck.engine.assembly import Assembled, assemble, pool_blocks, usable_cores
+from pagedeck.engine.cache.layer_groups import Division, group_layers
+from pagedeck.engine.cache.storage import KVLayout
 from pagedeck.engine.config import GIB, EngineConfig
-from pagedeck.engine.layer_groups import Division, group_layers
-from pagedeck.engine.storage import KVLayout
 from pagedeck.ipc.vocabulary import FinishReason, Refused, SamplingParams
 
 LAYOUT = KVLayout(2, 2, 16, torch.float32)

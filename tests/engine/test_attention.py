@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 import transformers
-from pagedeck.engine.attention import ATTENTION_NAME, probe, refuse_unservable
+from pagedeck.engine.model.attention import ATTENTION_NAME, probe, refuse_unservable
 from pagedeck.ipc.vocabulary import Refused
 from torch import Tensor
 

@@ -10,10 +10,10 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pagedeck.engine.attention import ATTENTION_NAME
-from pagedeck.engine.beam import BeamSearch
-from pagedeck.engine.kv_cache import TransferKind
+from pagedeck.engine.cache.kv_cache import TransferKind
+from pagedeck.engine.model.attention import ATTENTION_NAME
 from pagedeck.engine.request import Request, Scores
+from pagedeck.engine.scheduling.beam import BeamSearch
 from pagedeck.ipc.vocabulary import FinishReason, Refused, RequestState, SamplingParams
 
 from .harness import expected, make_engine, model_engine, output, run, step, submit

@@ -6,9 +6,9 @@ import random
 
 import numpy as np
 import pytest
-from pagedeck.engine.blocks import BlockPool
-from pagedeck.engine.free_runs import FreeRuns
-from pagedeck.engine.prefix import Entry, chain_digest, root_digest
+from pagedeck.engine.cache.blocks import BlockPool
+from pagedeck.engine.cache.free_runs import FreeRuns
+from pagedeck.engine.cache.prefix import Entry, chain_digest, root_digest
 from pagedeck.ipc.vocabulary import BlockState
 
 

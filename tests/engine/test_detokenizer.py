@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pagedeck.engine.detokenizer import TextStream, make_text_stream
+from pagedeck.engine.model.detokenizer import TextStream, make_text_stream
 from pagedeck.ipc.vocabulary import SamplingParams
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from pagedeck.engine import fetch
+from pagedeck.engine.model import fetch
 from pagedeck.ipc.vocabulary import Refused
 
 WEIGHTS = os.urandom(3 * fetch.CHUNK_BYTES + 17)
@@ -237,7 +237,7 @@ def test_a_cache_that_is_no_folder(tmp_path: Path) -> None:
 
 def test_two_processes_share_one_download(index: Index, tmp_path: Path) -> None:
     program = (
-        "import sys; from pathlib import Path; from pagedeck.engine import fetch\n"
+        "import sys; from pathlib import Path; from pagedeck.engine.model import fetch\n"
         f"tiny = fetch.{TINY!r}\n"
         "print(fetch.fetch(tiny, Path(sys.argv[1]), lambda text, _: print(text, flush=True)))"
     )

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 import torch
-from pagedeck.engine.attention import ATTENTION_NAME
 from pagedeck.engine.core import Engine
+from pagedeck.engine.model.attention import ATTENTION_NAME
+from pagedeck.engine.model.runner import ModelRunner
 from pagedeck.engine.request import Request
-from pagedeck.engine.runner import ModelRunner
 from pagedeck.ipc.vocabulary import FinishReason, SamplingParams
 from transformers import PreTrainedModel
 

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from pagedeck.engine.cache_groups import Amounts, CacheGroups
-from pagedeck.engine.kv_cache import KVCache, OutOfBlocks
-from pagedeck.engine.layer_groups import Division, LayerGroup, group_layers, make_cache
-from pagedeck.engine.tables import HOLE
-from pagedeck.engine.windowed_cache import WindowedCache, window_blocks
+from pagedeck.engine.cache.cache_groups import Amounts, CacheGroups
+from pagedeck.engine.cache.kv_cache import KVCache, OutOfBlocks
+from pagedeck.engine.cache.layer_groups import Division, LayerGroup, group_layers, make_cache
+from pagedeck.engine.cache.tables import HOLE
+from pagedeck.engine.cache.windowed_cache import WindowedCache, window_blocks
 from pagedeck.ipc.vocabulary import Refused
 
 from .harness import make_engine, output, run, step, submit

@@ -7,11 +7,11 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from pagedeck.engine import audit, kv_cache, reshape
-from pagedeck.engine.kv_cache import KVCache, OutOfBlocks, Transfer, TransferKind
-from pagedeck.engine.prefix import chain_digest
+from pagedeck.engine.cache import audit, kv_cache, reshape
+from pagedeck.engine.cache.kv_cache import KVCache, OutOfBlocks, Transfer, TransferKind
+from pagedeck.engine.cache.prefix import chain_digest
+from pagedeck.engine.cache.reshape import Reshape
 from pagedeck.engine.request import Request, Sequence, StepPlan, Work
-from pagedeck.engine.reshape import Reshape
 from pagedeck.ipc.vocabulary import BlockState, SamplingParams
 
 from .token_memory import TokenMemory, generate

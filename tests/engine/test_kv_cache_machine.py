@@ -14,10 +14,10 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from pagedeck.engine.kv_cache import KVCache, OutOfBlocks
+from pagedeck.engine.cache.kv_cache import KVCache, OutOfBlocks
+from pagedeck.engine.cache.tables import HOLE
+from pagedeck.engine.cache.windowed_cache import WindowedCache, window_blocks
 from pagedeck.engine.request import Request, Sequence, StepPlan, Work
-from pagedeck.engine.tables import HOLE
-from pagedeck.engine.windowed_cache import WindowedCache, window_blocks
 from pagedeck.ipc.vocabulary import SamplingParams
 
 from .token_memory import TokenMemory

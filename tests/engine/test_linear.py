@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 import torch
-from pagedeck.engine import linear
-from pagedeck.engine.linear import PackedLinear, pack_linears
+from pagedeck.engine.model import linear
+from pagedeck.engine.model.linear import PackedLinear, pack_linears
 from torch import nn
 
 

@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from pagedeck.engine import checkpoint, fetch
+from pagedeck.engine.cache.storage import KVLayout
 from pagedeck.engine.config import EngineConfig
-from pagedeck.engine.model import LoadedModel, load_model
-from pagedeck.engine.storage import KVLayout
+from pagedeck.engine.model import checkpoint, fetch
+from pagedeck.engine.model.loading import LoadedModel, load_model
 from pagedeck.ipc.vocabulary import Refused
 from safetensors.torch import load_file, save_file
 

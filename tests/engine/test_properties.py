@@ -18,11 +18,11 @@ from unittest.mock import patch
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from pagedeck.engine.attention import ATTENTION_NAME
 from pagedeck.engine.config import GIB
 from pagedeck.engine.core import Engine
-from pagedeck.engine.forecast import Forecast
+from pagedeck.engine.model.attention import ATTENTION_NAME
 from pagedeck.engine.request import Request
+from pagedeck.engine.scheduling.forecast import Forecast
 from pagedeck.ipc.vocabulary import FinishReason, Refused, RequestState
 
 from . import harness

@@ -6,8 +6,8 @@ import random
 
 import numpy as np
 import pytest
-from pagedeck.engine.kv_cache import KVCache, OutOfBlocks
-from pagedeck.engine.moves import Move, in_batches
+from pagedeck.engine.cache.kv_cache import KVCache, OutOfBlocks
+from pagedeck.engine.cache.moves import Move, in_batches
 from pagedeck.engine.request import Request, Sequence, StepPlan, Work
 from pagedeck.ipc.vocabulary import SamplingParams
 

@@ -7,12 +7,12 @@ from collections.abc import Iterator
 
 import pytest
 import torch
-from pagedeck.engine.attention import ATTENTION_NAME, probe
-from pagedeck.engine.kv_cache import KVCache
-from pagedeck.engine.layer_groups import group_layers
+from pagedeck.engine.cache.kv_cache import KVCache
+from pagedeck.engine.cache.layer_groups import group_layers
+from pagedeck.engine.cache.storage import KVLayout, KVStorage
+from pagedeck.engine.model.attention import ATTENTION_NAME, probe
+from pagedeck.engine.model.runner import ModelRunner
 from pagedeck.engine.request import Request, Sequence, StepPlan, Work
-from pagedeck.engine.runner import ModelRunner
-from pagedeck.engine.storage import KVLayout, KVStorage
 from pagedeck.ipc.vocabulary import SamplingParams
 from pagedeck.kernels import Ops, ops_for
 from pagedeck.kernels.reference import ReferenceOps

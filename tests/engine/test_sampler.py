@@ -9,8 +9,8 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pagedeck.engine.model.sampler import Sampler, uniforms
 from pagedeck.engine.request import Request, Sequence
-from pagedeck.engine.sampler import Sampler, uniforms
 from pagedeck.ipc.vocabulary import SamplingParams
 
 

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from pagedeck.engine.config import EngineConfig, parse_class_limits
 from pagedeck.engine.core import Engine
-from pagedeck.engine.forecast import OutputLengths
 from pagedeck.engine.request import Request, Sequence
-from pagedeck.engine.scheduler import AGED, AGEING_STEPS
+from pagedeck.engine.scheduling.forecast import OutputLengths
+from pagedeck.engine.scheduling.scheduler import AGED, AGEING_STEPS
 from pagedeck.ipc.vocabulary import Refused, RequestState
 
 from . import harness

@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 import pytest
 import zmq
-from pagedeck.engine import switchboard
 from pagedeck.engine.config import EngineConfig
 from pagedeck.engine.core import Engine
-from pagedeck.engine.publisher import Publisher
-from pagedeck.engine.service import Service
+from pagedeck.engine.serving import switchboard
+from pagedeck.engine.serving.publisher import Publisher
+from pagedeck.engine.serving.service import Service
 from pagedeck.ipc.client import Client, EngineError, EngineGone, Stream
 from pagedeck.ipc.endpoint import Connection, bind, list_connections
 from pagedeck.ipc.protocol import (

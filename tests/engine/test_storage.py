@@ -8,10 +8,10 @@ import sys
 import numpy as np
 import pytest
 import torch
-from pagedeck.engine import pages
-from pagedeck.engine import storage as storage_module
-from pagedeck.engine.kv_cache import KVCache, Transfer, TransferKind
-from pagedeck.engine.storage import KVLayout, KVStorage
+from pagedeck.engine.cache import pages
+from pagedeck.engine.cache import storage as storage_module
+from pagedeck.engine.cache.kv_cache import KVCache, Transfer, TransferKind
+from pagedeck.engine.cache.storage import KVLayout, KVStorage
 from pagedeck.kernels.reference import ReferenceOps
 
 COPY, SWAP_OUT, SWAP_IN = TransferKind.COPY, TransferKind.SWAP_OUT, TransferKind.SWAP_IN

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 import torch
-from pagedeck.engine.attention import ATTENTION_NAME
-from pagedeck.engine.cache_groups import CacheGroups
+from pagedeck.engine.cache.cache_groups import CacheGroups
+from pagedeck.engine.cache.windowed_cache import WindowedCache, window_blocks
 from pagedeck.engine.core import Engine
+from pagedeck.engine.model.attention import ATTENTION_NAME
+from pagedeck.engine.model.runner import ModelRunner
 from pagedeck.engine.request import Request
-from pagedeck.engine.runner import ModelRunner
-from pagedeck.engine.windowed_cache import WindowedCache, window_blocks
 from pagedeck.ipc.vocabulary import RequestState
 from pagedeck.kernels import ops_for
 from pagedeck.kernels.reference import ReferenceOps

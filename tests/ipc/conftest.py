@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import zmq
-from pagedeck.engine.switchboard import ClientGone, Received, Switchboard
+from pagedeck.engine.serving.switchboard import ClientGone, Received, Switchboard
 from pagedeck.ipc.endpoint import Connection, bind
 from pagedeck.ipc.protocol import EngineMessage, EngineStatus
 

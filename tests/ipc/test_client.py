@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 import pytest
 import zmq
-from pagedeck.engine import switchboard
+from pagedeck.engine.serving import switchboard
 from pagedeck.ipc import client as client_module
 from pagedeck.ipc import protocol
 from pagedeck.ipc.client import Client, EngineError, EngineGone

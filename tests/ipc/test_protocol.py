@@ -6,7 +6,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pagedeck.engine.switchboard import undecodable
+from pagedeck.engine.serving.switchboard import undecodable
 from pagedeck.ipc import protocol
 from pagedeck.ipc.protocol import (
     ChatMessage,

@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from ..ipc.protocol import (
+from ...ipc.protocol import (
     MAX_MESSAGE_BYTES,
     Accepted,
     BlockDetail,
@@ -35,14 +35,14 @@ from ..ipc.protocol import (
     Submit,
     Tokens,
 )
-from ..ipc.vocabulary import FinishReason, Refused, parse_priority
-from .facts import setting_facts
+from ...ipc.vocabulary import FinishReason, Refused, parse_priority
+from ..facts import setting_facts
+from ..request import Request
 from .intake import Intake, Prepared
-from .request import Request
 
 if TYPE_CHECKING:
-    from .core import Engine, Output
-    from .kv_cache import KVCache
+    from ..cache.kv_cache import KVCache
+    from ..core import Engine, Output
     from .publisher import Publisher
     from .text import Text
 

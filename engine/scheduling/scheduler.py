@@ -15,13 +15,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from ..ipc.vocabulary import RequestState, priority_name
-from .cache_groups import Amounts, CacheGroups
-from .capacity import blocks_for
-from .config import EngineConfig, parse_class_limits
+from ...ipc.vocabulary import RequestState, priority_name
+from ..cache.cache_groups import Amounts, CacheGroups
+from ..cache.capacity import blocks_for
+from ..cache.kv_cache import KVCache, OutOfBlocks
+from ..config import EngineConfig, parse_class_limits
+from ..request import Request, Sequence, StepPlan, Work
 from .forecast import Forecast, OutputLengths
-from .kv_cache import KVCache, OutOfBlocks
-from .request import Request, Sequence, StepPlan, Work
 from .turns import Turns
 
 #: A priority that has had nothing running for so many steps gets one sequence in before all others.

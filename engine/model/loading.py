@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ..ipc.vocabulary import Refused
+from ...ipc.vocabulary import Refused
+from ..cache.storage import KVLayout
+from ..config import EngineConfig
 from .attention import ATTENTION_NAME, probe, refuse_unservable
 from .checkpoint import Checkpoint, locate
-from .config import EngineConfig
-from .storage import KVLayout
 
 if TYPE_CHECKING:
     from transformers import PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase

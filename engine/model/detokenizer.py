@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from ..ipc.vocabulary import SamplingParams
+from ...ipc.vocabulary import SamplingParams
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase

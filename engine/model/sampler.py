@@ -14,9 +14,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ..ipc.vocabulary import SamplingParams
+from ...ipc.vocabulary import SamplingParams
+from ..request import Scores, Sequence, Work
 from .placement import to_device
-from .request import Scores, Sequence, Work
 
 #: Largest logits looked at first to find a top-k or top-p threshold; eight times as many when they do not suffice.
 CANDIDATES = 128

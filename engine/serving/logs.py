@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from ..ipc.telemetry import Event
+from ...ipc.telemetry import Event
 
 MAX_BYTES = 2_000_000
 KEPT_FILES = 3

@@ -15,8 +15,8 @@ import torch
 from torch import Tensor, nn
 from transformers import AttentionInterface
 
-from ..ipc.vocabulary import Refused
-from ..kernels import Ops, PagedBatch
+from ...ipc.vocabulary import Refused
+from ...kernels import Ops, PagedBatch
 
 if TYPE_CHECKING:
     from transformers import PretrainedConfig, PreTrainedModel

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .request import Sequence
+from ..request import Sequence
 
 if TYPE_CHECKING:
-    from .cache_groups import Amounts
+    from ..cache.cache_groups import Amounts
 
 #: Length buckets: so many to a doubling, up to about a million tokens.
 _PER_DOUBLING = 8

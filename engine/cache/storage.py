@@ -12,11 +12,11 @@ import psutil
 import torch
 from torch import Tensor
 
-from ..kernels import Ops
+from ...kernels import Ops
+from ..model.placement import to_device
 from .kv_cache import Transfer, TransferKind
 from .moves import Batch
 from .pages import give_back, resident
-from .placement import to_device
 from .reshape import Reshape
 
 #: From so many slots in a mean run on, copying run by run is faster than by index (measured on the CPU: at 16 slots

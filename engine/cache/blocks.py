@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..ipc.vocabulary import BlockState
+from ...ipc.vocabulary import BlockState
 from .eviction import CachedBlocks
 from .free_runs import FreeRuns
 from .prefix import PrefixIndex

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..ipc.vocabulary import Refused, priority_name
-from .config import EngineConfig, parse_class_limits
-from .request import Request
+from ...ipc.vocabulary import Refused, priority_name
+from ..config import EngineConfig, parse_class_limits
+from ..request import Request
 
 if TYPE_CHECKING:
     from .cache_groups import CacheGroups

@@ -9,19 +9,19 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from ..kernels import Ops
+from ...kernels import Ops
+from ..cache.cache_groups import CacheGroups
+from ..cache.kv_cache import KVCache, Transfer
+from ..cache.layer_groups import LayerGroup
+from ..cache.reshape import Reshape
+from ..cache.storage import KVStorage, free_memory
+from ..clocks import Clock, clock_of
+from ..flight import Flight
+from ..request import StepPlan, Work
 from .attention import PagedContext
-from .cache_groups import CacheGroups
-from .clocks import Clock, clock_of
-from .flight import Flight
-from .kv_cache import KVCache, Transfer
-from .layer_groups import LayerGroup
 from .packing import PackedStep, pack
 from .placement import to_host
-from .request import StepPlan, Work
-from .reshape import Reshape
 from .sampler import Sampler
-from .storage import KVStorage, free_memory
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel

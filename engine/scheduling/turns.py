@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator
 from operator import attrgetter
 
-from .request import Sequence
+from ..request import Sequence
 
 _turn = attrgetter("turn")
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..ipc.vocabulary import BlockState
+from ...ipc.vocabulary import BlockState
 from .blocks import BlockPool
 from .prefix import Entry, chain_digest
 from .tables import HOLE

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, BinaryIO
 from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
-from ..ipc.vocabulary import Refused
+from ...ipc.vocabulary import Refused
 
 if TYPE_CHECKING:
     import httpx

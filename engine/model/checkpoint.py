@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..ipc.vocabulary import Refused
+from ...ipc.vocabulary import Refused
+from ..config import DEFAULT_MODEL, EngineConfig
 from . import fetch
-from .config import DEFAULT_MODEL, EngineConfig
 from .convert import convert_gguf
 
 Report = Callable[[str, float | None], None]

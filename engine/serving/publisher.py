@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import psutil
 
-from ..ipc.telemetry import (
+from ...ipc.telemetry import (
     MAX_RATE_HZ,
     TOPIC_BLOCKS,
     TOPIC_EVENT,
@@ -29,14 +29,14 @@ from ..ipc.telemetry import (
     TierBlocks,
     TierStats,
 )
-from ..ipc.vocabulary import RequestState
-from .blocks import BlockPool
-from .facts import request_facts
-from .request import Request
+from ...ipc.vocabulary import RequestState
+from ..cache.blocks import BlockPool
+from ..facts import request_facts
+from ..request import Request
 from .switchboard import Switchboard
 
 if TYPE_CHECKING:
-    from .core import Engine, StepReport, StepResult
+    from ..core import Engine, StepReport, StepResult
 
 STATS_S = 1.0
 _INTERVAL_S = 1.0 / MAX_RATE_HZ

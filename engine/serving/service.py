@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING
 import msgspec
 import zmq
 
-from .. import __version__
-from ..ipc.endpoint import Endpoint, bind, remove_connection, state_folder
-from ..ipc.protocol import (
+from ... import __version__
+from ...ipc.endpoint import Endpoint, bind, remove_connection, state_folder
+from ...ipc.protocol import (
     ClientMessage,
     Done,
     EngineStatus,
@@ -30,10 +30,10 @@ from ..ipc.protocol import (
     Shutdown,
     Submit,
 )
-from ..ipc.telemetry import TOPIC_EVENT, Event
-from ..ipc.vocabulary import EngineState, Refused
-from .collector import calm
-from .config import EngineConfig
+from ...ipc.telemetry import TOPIC_EVENT, Event
+from ...ipc.vocabulary import EngineState, Refused
+from ..collector import calm
+from ..config import EngineConfig
 from .control import Control, config_reply, ending_of, tokens_of
 from .intake import Prepared
 from .logs import ROOT, EventHandler, close_log, open_log
@@ -42,8 +42,8 @@ from .switchboard import ClientGone, Received, Switchboard, SwitchboardFailed
 from .text import Text
 
 if TYPE_CHECKING:
-    from .assembly import Assembled
-    from .core import Engine
+    from ..assembly import Assembled
+    from ..core import Engine
 
 #: How long a terminated engine goes on with what it has.
 DRAIN_S = 10.0
@@ -126,7 +126,7 @@ def serve(
 
 
 def _assemble(config: EngineConfig, report: Progress) -> Assembled:
-    from .assembly import assemble  # takes seconds to import
+    from ..assembly import assemble  # takes seconds to import
 
     return assemble(config, report)
 

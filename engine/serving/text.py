@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..ipc.protocol import Submit
-from ..ipc.vocabulary import Refused
+from ...ipc.protocol import Submit
+from ...ipc.vocabulary import Refused
 
 
 class Text:

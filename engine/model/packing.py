@@ -8,11 +8,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..kernels import PagedBatch
-from .cache_groups import CacheGroups
-from .kv_cache import KVCache
+from ...kernels import PagedBatch
+from ..cache.cache_groups import CacheGroups
+from ..cache.kv_cache import KVCache
+from ..request import Work
 from .placement import to_device
-from .request import Work
 
 
 @dataclass(slots=True)

@@ -8,8 +8,8 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from ..ipc.protocol import Submit
-from ..ipc.vocabulary import Refused
+from ...ipc.protocol import Submit
+from ...ipc.vocabulary import Refused
 from .text import Text
 
 _log = logging.getLogger(__name__)

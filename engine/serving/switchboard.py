@@ -20,9 +20,9 @@ from dataclasses import dataclass, field
 import msgspec
 import zmq
 
-from ..ipc import protocol, telemetry
-from ..ipc.endpoint import Endpoint
-from ..ipc.protocol import (
+from ...ipc import protocol, telemetry
+from ...ipc.endpoint import Endpoint
+from ...ipc.protocol import (
     GONE_AFTER_S,
     HEARTBEAT_S,
     PROTOCOL_VERSION,

@@ -1,0 +1,1 @@
+"""The KV cache: blocks, tables, prefixes, tiers, and the tensors behind them."""

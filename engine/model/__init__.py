@@ -1,0 +1,1 @@
+"""From a model's name to tokens: loading, the forward pass, sampling, text."""

@@ -1,0 +1,1 @@
+"""The engine as a process: sockets, checks at the edge, telemetry."""
