@@ -9,7 +9,12 @@ and S sequences in the step:
 
 - the device pool is ``[L, 2, num_slots, H, D]``, keys at index 0, values at 1; slot ``b * block_size + i`` is token
   ``i`` of block ``b``, so the block size is only an argument;
-- the host pool is ``[num_slots, L, 2, H, D]``: all layers of a block are one contiguous run of bytes.
+- the host pool is ``[num_slots, L, 2, H, D]``: all layers of a block are one contiguous run of bytes;
+- a pool may be narrower than the model computes in. ``float8_e4m3fn``: numbers are rounded on write, those too large
+  become the largest (448). ``int8``: the last dimension is ``D + 16``, that is D integers, then their scale as a
+  float32 in the next 4 bytes; the last 12 are never read. A number is its integer times the scale, and the scale the
+  largest magnitude of that slot and head / 127. D must then be a multiple of 4. What only moves slots or blocks
+  carries these bytes as they are.
 
 This package must import on its own, as a top-level ``kernels``, without torch being loaded by it: other libraries
 probe for a package of that name when the repository is the working directory.
@@ -55,6 +60,29 @@ class Ops(Protocol):
     def write_kv(self, key: Tensor, value: Tensor, pool: Tensor, slots: Tensor) -> None:
         """Store ``key`` and ``value`` [T, H, D] in one layer's ``pool`` [2, num_slots, H, D]; slot -1 is skipped."""
 
+    def rotate_and_write_kv(
+        self, query: Tensor, key: Tensor, value: Tensor, cos: Tensor, sin: Tensor, pool: Tensor, slots: Tensor
+    ) -> Tensor:
+        """Rotary position embedding of ``query`` [T, Hq, D] and ``key`` [T, H, D], then :meth:`write_kv` of the rotated
+        keys and of ``value`` [T, H, D]; returns the rotated query, contiguous.
+
+        Each may be a strided view, say into one matrix of all projections, if its last dimension is contiguous.
+        ``cos`` and ``sin`` are [T, R] with an even R <= D: the first R dimensions become ``x * cos + turned * sin``,
+        where ``turned`` is their second half negated, then their first (Su et al., "RoFormer", 2021, with halves
+        instead of neighbours); those from R on pass through.
+        """
+
+    def rms_norm(self, x: Tensor, weight: Tensor, eps: float, residual: Tensor | None = None) -> Tensor:
+        """``x`` [T, N] over the root of its rows' mean square (plus ``eps``), times ``weight`` [N]; in ``x``'s type.
+        Zhang and Sennrich, "Root mean square layer normalization" (2019).
+
+        With ``residual`` [T, N], ``x`` is first added to it in place, and the sum is what is normalised. Computed in
+        float32 or better, and rounded to ``x``'s type before the weight is applied.
+        """
+
+    def silu_mul(self, gate_up: Tensor) -> Tensor:
+        """[T, 2 I] to [T, I]: the first half times its sigmoid, times the second half."""
+
     def paged_attention(
         self,
         query: Tensor,
@@ -66,7 +94,8 @@ class Ops(Protocol):
         softcap: float = 0.0,
         sinks: Tensor | None = None,
     ) -> Tensor:
-        """Causal attention of ``query`` [T, Hq, D] over one layer's ``pool`` [2, num_slots, H, D]; returns [T, Hq, D].
+        """Causal attention of ``query`` [T, Hq, D] over one layer's ``pool`` [2, num_slots, H, D]; returns [T, Hq, D]
+        in ``query``'s type.
 
         ``window`` > 0: a query sees itself and the ``window - 1`` positions before it. ``softcap`` > 0: scores
         become ``softcap * tanh(score / softcap)``. ``sinks`` [Hq]: a logit a head that takes part in the softmax

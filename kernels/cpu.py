@@ -9,8 +9,11 @@ from torch import Tensor
 from . import PagedBatch
 from .cpu_decode import compile_decode, decode_attention
 from .cpu_prefill import prefill_attention
+from .formats import raw
+from .reference import ReferenceOps, rotate
 from .runs import block_runs
 
+QUANTISED = (torch.int8, torch.float8_e4m3fn)
 COMPILED = (torch.float32, torch.float64)  # what numba computes in; other pools take torch's path
 
 
@@ -24,11 +27,26 @@ class CpuOps:
             compile_decode(head_dim, np.float32 if dtype == torch.float32 else np.float64)
 
     def write_kv(self, key: Tensor, value: Tensor, pool: Tensor, slots: Tensor) -> None:
+        if pool.dtype in QUANTISED:
+            ReferenceOps().write_kv(key, value, pool, slots)
+            return
         if bool((slots < 0).any()):
             kept = slots >= 0
             key, value, slots = key[kept], value[kept], slots[kept]
         pool[0].index_copy_(0, slots, key)
         pool[1].index_copy_(0, slots, value)
+
+    def rotate_and_write_kv(
+        self, query: Tensor, key: Tensor, value: Tensor, cos: Tensor, sin: Tensor, pool: Tensor, slots: Tensor
+    ) -> Tensor:
+        self.write_kv(rotate(key, cos, sin), value, pool, slots)
+        return rotate(query, cos, sin)
+
+    def rms_norm(self, x: Tensor, weight: Tensor, eps: float, residual: Tensor | None = None) -> Tensor:
+        return ReferenceOps().rms_norm(x, weight, eps, residual)
+
+    def silu_mul(self, gate_up: Tensor) -> Tensor:
+        return ReferenceOps().silu_mul(gate_up)
 
     def paged_attention(
         self,
@@ -41,6 +59,10 @@ class CpuOps:
         softcap: float = 0.0,
         sinks: Tensor | None = None,
     ) -> Tensor:
+        if pool.dtype in QUANTISED:
+            return ReferenceOps().paged_attention(
+                query, pool, batch, scale=scale, window=window, softcap=softcap, sinks=sinks
+            )
         out = torch.zeros_like(query, memory_format=torch.contiguous_format)
         compiled = batch.decodes if pool.dtype in COMPILED else 0
         if compiled:
@@ -65,12 +87,12 @@ class CpuOps:
 
     def copy_blocks(self, pool: Tensor, source: Tensor, target: Tensor, block_size: int) -> None:
         blocks = pool.shape[2] // block_size
-        for layer in pool:
+        for layer in raw(pool):
             view = layer[:, : blocks * block_size].unflatten(1, (blocks, block_size))
             view.index_copy_(1, target, view.index_select(1, source))
 
     def move_slots(self, pool: Tensor, source: Tensor, target: Tensor) -> None:
-        for layer in pool:
+        for layer in raw(pool):
             layer.index_copy_(1, target, layer.index_select(1, source))
 
     def gather_blocks(self, pool: Tensor, blocks: Tensor, block_size: int, host: Tensor, host_blocks: Tensor) -> None:

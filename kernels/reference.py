@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
+from torch.nn.functional import silu
 
 from . import PagedBatch
+from .formats import decode, encode, raw
 
 
 class ReferenceOps:
     """The op table in plain torch, on any device and in any precision.
 
-    Attention is computed in float64 for float64 pools and in float32 otherwise. Rows of the result that belong to no
+    Computed in float64 for float64 and in float32 otherwise. Rows of the result that belong to no
     sequence (padding), and those of a sequence whose context is empty, are zero.
     """
 
@@ -22,8 +24,23 @@ class ReferenceOps:
 
     def write_kv(self, key: Tensor, value: Tensor, pool: Tensor, slots: Tensor) -> None:
         kept = slots >= 0
-        pool[0, slots[kept]] = key[kept]
-        pool[1, slots[kept]] = value[kept]
+        for plane, rows in ((pool[0], key), (pool[1], value)):
+            raw(plane)[slots[kept]] = raw(encode(rows[kept], pool.dtype))
+
+    def rotate_and_write_kv(
+        self, query: Tensor, key: Tensor, value: Tensor, cos: Tensor, sin: Tensor, pool: Tensor, slots: Tensor
+    ) -> Tensor:
+        self.write_kv(rotate(key, cos, sin), value, pool, slots)
+        return rotate(query, cos, sin)
+
+    def rms_norm(self, x: Tensor, weight: Tensor, eps: float, residual: Tensor | None = None) -> Tensor:
+        rows = (x if residual is None else residual.add_(x)).to(_precise(x))
+        normalised = rows * torch.rsqrt(rows.square().mean(-1, keepdim=True) + eps)
+        return (weight * normalised.to(x.dtype)).to(x.dtype)
+
+    def silu_mul(self, gate_up: Tensor) -> Tensor:
+        gate, up = gate_up.chunk(2, dim=-1)
+        return silu(gate) * up
 
     def paged_attention(
         self,
@@ -44,7 +61,7 @@ class ReferenceOps:
                 continue
             oldest = max(0, context - (last - first) - window + 1) if window > 0 else 0
             slots = context_slots(batch.block_tables[sequence], oldest, context, batch.block_size)
-            key, value = pool[0, slots], pool[1, slots]
+            key, value = (decode(plane[slots], query.shape[-1]) for plane in pool)
             out[first:last] = attend(
                 query[first:last], key, value, scale=scale, window=window, softcap=softcap, sinks=sinks
             )
@@ -54,16 +71,16 @@ class ReferenceOps:
         self.move_slots(pool, block_slots(source, block_size), block_slots(target, block_size))
 
     def move_slots(self, pool: Tensor, source: Tensor, target: Tensor) -> None:
-        for layer in pool:
+        for layer in raw(pool):
             layer[:, target] = layer[:, source]
 
     def gather_blocks(self, pool: Tensor, blocks: Tensor, block_size: int, host: Tensor, host_blocks: Tensor) -> None:
         slots, host_slots = block_slots(blocks, block_size), block_slots(host_blocks, block_size)
-        host[host_slots.to(host.device)] = pool[:, :, slots.to(pool.device)].movedim(2, 0).to(host.device)
+        raw(host)[host_slots.to(host.device)] = raw(pool)[:, :, slots.to(pool.device)].movedim(2, 0).to(host.device)
 
     def scatter_blocks(self, host: Tensor, host_blocks: Tensor, block_size: int, pool: Tensor, blocks: Tensor) -> None:
         slots, host_slots = block_slots(blocks, block_size), block_slots(host_blocks, block_size)
-        pool[:, :, slots.to(pool.device)] = host[host_slots.to(host.device)].movedim(0, 2).to(pool.device)
+        raw(pool)[:, :, slots.to(pool.device)] = raw(host)[host_slots.to(host.device)].movedim(0, 2).to(pool.device)
 
 
 def attend(
@@ -80,7 +97,7 @@ def attend(
     all of them, or where there is a window, at least those that the first query sees."""
     n, query_heads, _ = query.shape
     context, kv_heads, _ = key.shape
-    precise = torch.float64 if query.dtype == torch.float64 else torch.float32
+    precise = _precise(query)
     key = key.to(precise).repeat_interleave(query_heads // kv_heads, dim=1)
     value = value.to(precise).repeat_interleave(query_heads // kv_heads, dim=1)
     scores = torch.einsum("nhd,chd->hnc", query.to(precise), key) * scale
@@ -99,6 +116,16 @@ def attend(
     return torch.einsum("hnc,chd->nhd", weights, value).to(query.dtype)
 
 
+def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """``x`` [T, H, D] with its first R dimensions turned by ``cos`` and ``sin`` [T, R], in halves; contiguous."""
+    turning = x[..., : cos.shape[-1]].to(_precise(x))
+    first, second = turning.chunk(2, dim=-1)
+    turned = torch.cat([-second, first], dim=-1)
+    out = x.clone(memory_format=torch.contiguous_format)
+    out[..., : cos.shape[-1]] = turning * cos[:, None] + turned * sin[:, None]
+    return out
+
+
 def context_slots(table: Tensor, start: int, context: int, block_size: int) -> Tensor:
     """The slots of positions ``start`` to ``context - 1`` of a sequence with this block table; int64."""
     position = torch.arange(start, context, device=table.device)
@@ -109,3 +136,7 @@ def block_slots(blocks: Tensor, block_size: int) -> Tensor:
     """All slots of ``blocks``, in order; int64 [N * block_size]."""
     offset = torch.arange(block_size, device=blocks.device)
     return (blocks[:, None].to(torch.int64) * block_size + offset).flatten()
+
+
+def _precise(x: Tensor) -> torch.dtype:
+    return torch.float64 if x.dtype == torch.float64 else torch.float32

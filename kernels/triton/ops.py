@@ -9,9 +9,11 @@ import torch
 from torch import Tensor
 
 from .. import PagedBatch
+from ..reference import ReferenceOps, rotate
 from ..runs import block_runs
 from .tilings import ROCM, decode_tiling, prefill_tiling
 
+QUANTISED = (torch.int8, torch.float8_e4m3fn)
 STAGING = 64 << 20  # bytes on the device through which blocks travel to and from the host
 
 
@@ -30,7 +32,22 @@ class TritonOps:
     def write_kv(self, key: Tensor, value: Tensor, pool: Tensor, slots: Tensor) -> None:
         from . import kv
 
+        if pool.dtype in QUANTISED:
+            ReferenceOps().write_kv(key, value, pool, slots)
+            return
         kv.write_kv(_dense_rows(key), _dense_rows(value), pool, slots)
+
+    def rotate_and_write_kv(
+        self, query: Tensor, key: Tensor, value: Tensor, cos: Tensor, sin: Tensor, pool: Tensor, slots: Tensor
+    ) -> Tensor:
+        self.write_kv(rotate(key, cos, sin), value, pool, slots)
+        return rotate(query, cos, sin)
+
+    def rms_norm(self, x: Tensor, weight: Tensor, eps: float, residual: Tensor | None = None) -> Tensor:
+        return ReferenceOps().rms_norm(x, weight, eps, residual)
+
+    def silu_mul(self, gate_up: Tensor) -> Tensor:
+        return ReferenceOps().silu_mul(gate_up)
 
     def paged_attention(
         self,
@@ -43,6 +60,10 @@ class TritonOps:
         softcap: float = 0.0,
         sinks: Tensor | None = None,
     ) -> Tensor:
+        if pool.dtype in QUANTISED:
+            return ReferenceOps().paged_attention(
+                query, pool, batch, scale=scale, window=window, softcap=softcap, sinks=sinks
+            )
         from .decode import decode_attention, segments_for
         from .prefill import prefill_attention
 
