@@ -19,6 +19,7 @@ from .cache.storage import KVStorage, free_memory
 from .config import GIB, EngineConfig
 from .core import Engine
 from .model.detokenizer import make_text_stream
+from .model.fusing import fuse
 from .model.linear import pack_linears
 from .model.loading import LoadedModel, load_model
 from .model.runner import ModelRunner
@@ -52,7 +53,9 @@ def assemble(config: EngineConfig, report: Report) -> Assembled:
     threads = config.threads or usable_cores()
     torch.set_num_threads(threads)
     model = load_model(config, report)
-    pack_linears(model.model)
+    ops = ops_for(model.device)
+    network = fuse(model.model, model.layout.kv_heads, model.layout.head_dim, model.context_length, ops)
+    pack_linears(network)
     kind = model.device.type
     config = dataclasses.replace(
         config,
@@ -74,9 +77,8 @@ def assemble(config: EngineConfig, report: Report) -> Assembled:
     config = dataclasses.replace(config, num_blocks=pool_blocks(config, division, free_memory(model.device)))
     report("Reserving the KV cache", None)
     check_swap_space(config, host_left(config, division, model.device))
-    ops = ops_for(model.device)
     storages, cache = _pools(config, model, division, ops)
-    runner = ModelRunner(model.model, groups, storages, ops)
+    runner = ModelRunner(network, groups, storages, ops)
     report("Warming up the kernels", None)
     ops.warm_up(model.layout.head_dim, model.layout.dtype)
     _warm_up(runner, division, config)

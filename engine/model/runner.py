@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -19,24 +17,20 @@ from ..clocks import Clock, clock_of
 from ..flight import Flight
 from ..request import StepPlan, Work
 from .attention import PagedContext
+from .network import Network
 from .packing import PackedStep, pack
 from .placement import to_host
 from .sampler import Sampler
 
-if TYPE_CHECKING:
-    from transformers import PreTrainedModel
-
 
 class ModelRunner:
-    """Runs steps of one model over the storages of its groups of layers. Not for use by several threads at once.
+    """Runs steps of one network over the storages of its groups of layers. Not for use by several threads at once.
 
     On a CUDA device a launch returns before the device has begun; on the CPU it has finished by then.
     """
 
-    def __init__(
-        self, model: PreTrainedModel, groups: Sequence[LayerGroup], storages: Sequence[KVStorage], ops: Ops
-    ) -> None:
-        self.model = model
+    def __init__(self, network: Network, groups: Sequence[LayerGroup], storages: Sequence[KVStorage], ops: Ops) -> None:
+        self.network = network
         self.storages = tuple(storages)
         self.ops = ops
         self.slot_bytes = tuple(storage.layout.slot_bytes for storage in storages)
@@ -49,7 +43,6 @@ class ModelRunner:
         homes = {layer: (g, place) for g, group in enumerate(groups) for place, layer in enumerate(group.layers)}
         self._homes = [homes[layer] for layer in range(len(homes))]  # each layer's group, and its place in that pool
         self.depth = 1 if self._device.type == "cuda" else 0
-        self._selects = "logits_to_keep" in inspect.signature(model.forward).parameters
         self._rows: dict[int, int] = {}  # of the last launch: sequence number -> row of its sampled tokens
         self._sampled = torch.zeros(0, dtype=torch.int64, device=self._device)  # these tokens, on the device
 
@@ -108,15 +101,9 @@ class ModelRunner:
         if len(step.unknown):
             # A row without finite logits has no token; its request fails when it lands, whatever is computed here.
             step.input_ids[0, step.unknown] = self._sampled[step.sources].clamp_(min=0)
-        arguments = {
-            "input_ids": step.input_ids,
-            "position_ids": step.position_ids,
-            "use_cache": False,
-            "paged": PagedContext([(self.storages[g].pool[i], step.batches[g]) for g, i in self._homes], self.ops),
-        }
-        if self._selects:
-            return self.model(**arguments, logits_to_keep=step.sampled).logits[0]
-        return self.model(**arguments).logits[0, step.sampled]
+        layers = [(self.storages[g].pool[i], step.batches[g]) for g, i in self._homes]
+        paged = PagedContext(layers, self.ops)
+        return self.network.logits(step.input_ids[0], step.position_ids[0], paged, step.sampled)
 
     def _sample(self, logits: Tensor, sampling: list[Work]) -> Tensor:
         """The next tokens (int64 [R]), which stay on the device. Work that wants scores has to wait for them."""

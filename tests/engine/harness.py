@@ -14,12 +14,12 @@ from pagedeck.engine.cache.storage import KVLayout, KVStorage
 from pagedeck.engine.cache.windowed_cache import WindowedCache
 from pagedeck.engine.config import EngineConfig, parse_class_limits
 from pagedeck.engine.core import Engine, StepResult
-from pagedeck.engine.model.attention import probe
 from pagedeck.engine.model.runner import ModelRunner
 from pagedeck.engine.request import Request
 from pagedeck.ipc.vocabulary import SamplingParams
 from pagedeck.kernels import Ops, ops_for
 
+from .tiny_models import served
 from .token_memory import Launch, Share, TokenMemory, generate
 
 VOCABULARY = 1000
@@ -143,7 +143,7 @@ def model_engine(
     """An engine over a real (tiny, float64) model, its storages and its runner. Slots begin as NaN, so that whatever
     reads one that was not written becomes visible."""
     ops = ops or ops_for("cpu")
-    shape, seen = probe(model)
+    network, shape, seen = served(model)
     groups = group_layers(seen, context_length)
     pools = zip(groups, divide(len(groups), num_blocks), divide(len(groups), host_blocks), strict=True)
     storages = []
@@ -158,7 +158,7 @@ def model_engine(
         block_size=block_size,
         host_blocks=host_blocks,
         context_length=context_length,
-        runner=kind(model, groups, storages, ops),
+        runner=kind(network, groups, storages, ops),
         windows=tuple(group.window for group in groups),
         **more,
     )

@@ -13,6 +13,7 @@ from pagedeck.engine.cache.layer_groups import Division, group_layers
 from pagedeck.engine.cache.storage import KVLayout
 from pagedeck.engine.config import GIB, EngineConfig
 from pagedeck.ipc.vocabulary import FinishReason, Refused, SamplingParams
+from transformers import AutoModelForCausalLM
 
 LAYOUT = KVLayout(2, 2, 16, torch.float32)
 BLOCK = LAYOUT.slot_bytes * 32
@@ -60,10 +61,10 @@ def test_it_answers_as_generate_does(tiny_model_folder: Path) -> None:
             texts[output.request.id] = texts.get(output.request.id, "") + output.text
     assert {r.id for r in ended} == set(prompts)
     assert all(r.sequences[0].finish_reason in (FinishReason.LENGTH, FinishReason.STOP) for r in ended)
-    made.model.model.set_attn_implementation("eager")
+    model = AutoModelForCausalLM.from_pretrained(tiny_model_folder, dtype=torch.float32)
     for name, prompt in prompts.items():
         ids = torch.tensor([prompt])
-        out = made.model.model.generate(
+        out = model.generate(
             ids, attention_mask=torch.ones_like(ids), max_new_tokens=12, do_sample=False, pad_token_id=0
         )
         assert texts[name] == tokenizer.decode(out[0, len(prompt) :], skip_special_tokens=True)

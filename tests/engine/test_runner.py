@@ -10,7 +10,7 @@ import torch
 from pagedeck.engine.cache.kv_cache import KVCache
 from pagedeck.engine.cache.layer_groups import group_layers
 from pagedeck.engine.cache.storage import KVLayout, KVStorage
-from pagedeck.engine.model.attention import ATTENTION_NAME, probe
+from pagedeck.engine.model.attention import ATTENTION_NAME
 from pagedeck.engine.model.runner import ModelRunner
 from pagedeck.engine.request import Request, Sequence, StepPlan, Work
 from pagedeck.ipc.vocabulary import SamplingParams
@@ -18,17 +18,17 @@ from pagedeck.kernels import Ops, ops_for
 from pagedeck.kernels.reference import ReferenceOps
 from transformers import PreTrainedModel
 
-from .tiny_models import CONFIGS, VOCABULARY, tiny_model
+from .tiny_models import CONFIGS, VOCABULARY, served, tiny_model
 
 OPS: list[Ops] = [ReferenceOps(), ops_for("cpu")]
 
 
 def make_runner(model: PreTrainedModel, cache: KVCache, ops: Ops) -> ModelRunner:
     """Over one group of all layers, whatever their windows."""
-    shape, windows = probe(model)
+    network, shape, windows = served(model)
     storage = KVStorage(KVLayout(*shape, torch.float64), cache.num_slots, cache.num_host_slots, "cpu", ops)
     storage.pool.fill_(float("nan"))  # whatever reads a slot that was not written becomes visible
-    return ModelRunner(model, group_layers([0] * len(windows), 256), [storage], ops)
+    return ModelRunner(network, group_layers([0] * len(windows), 256), [storage], ops)
 
 
 def new_sequence(number: int, prompt: list[int], **sampling: object) -> Sequence:

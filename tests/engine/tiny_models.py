@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from functools import cache
+from typing import Any, NamedTuple
 
 import torch
 import transformers
+from pagedeck.engine.model.attention import LayerShape, probe
+from pagedeck.engine.model.fusing import fuse
+from pagedeck.engine.model.network import Network
+from pagedeck.kernels import ops_for
 from transformers import PreTrainedModel
 
 VOCABULARY = 97
@@ -64,3 +69,17 @@ def tiny_model(kind: str, attention: str, **changes: Any) -> PreTrainedModel:
             if "sinks" in name:
                 torch.nn.init.normal_(weight)
     return model.eval().requires_grad_(False)
+
+
+class Served(NamedTuple):
+    network: Network
+    shape: LayerShape
+    windows: tuple[int, ...]
+
+
+@cache
+def served(model: PreTrainedModel) -> Served:
+    """A model as the engine runs it, of fused layers where it can be: those are no longer in ``model`` then."""
+    shape, windows = probe(model)
+    context = model.config.max_position_embeddings
+    return Served(fuse(model, shape.kv_heads, shape.head_dim, context, ops_for("cpu")), shape, windows)
