@@ -53,6 +53,23 @@ def _fault(message: str) -> int:
     return 1
 
 
+PEERS_HELP = """\
+Measure this engine and others on one load: the same prompts of 16 to 512 tokens, the same output lengths of 16 to 256,
+all requests there at the start, greedy, the same number of threads, one system after the other.
+
+transformers comes with Pagedeck. The two others you prepare once; what that takes is not measured.
+
+OpenVINO GenAI, in an environment of its own:
+  python -m venv openvino && openvino/bin/pip install openvino-genai "optimum-intel[openvino]"
+  openvino/bin/optimum-cli export openvino --task text-generation-with-past --weight-format fp32 -m MODEL exported
+  pagedeck bench peers --openvino-model exported --openvino-python openvino/bin/python
+MODEL is a folder with safetensors; the default model's is in Pagedeck's cache, below `models`.
+
+llama.cpp's server, with as many slots as there are requests and room for all of them in its context:
+  llama-server -m FILE.gguf --threads 2 --parallel 32 --ctx-size 32768 --port 8080
+  pagedeck bench peers --llama-url http://127.0.0.1:8080
+The default model's GGUF file is in Pagedeck's cache."""
+
 # --- the command line -------------------------------------------------------------------------------------------
 
 
@@ -123,6 +140,30 @@ def parser() -> argparse.ArgumentParser:
     quick.add_argument("--threads", type=int, help="CPU threads of each system (default: one a core)")
     quick.add_argument("--seed", type=int, default=0, help="of the prompts (default %(default)s)")
     quick.add_argument("--output", default="bench-quick.json", help="where results go (default %(default)s)")
+    peers = suites.add_parser(
+        "peers",
+        help="this engine against transformers, OpenVINO GenAI and llama.cpp, same prompts, same threads",
+        description=PEERS_HELP,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    peers.add_argument("--requests", type=int, default=32, help="(default %(default)s)")
+    peers.add_argument("--threads", type=int, help="CPU threads of each system (default: one a core)")
+    peers.add_argument("--seed", type=int, default=3, help="of the prompts (default %(default)s)")
+    peers.add_argument(
+        "--peers", dest="chosen", metavar="NAMES", help="some of one-by-one, static, continuous, openvino and llama, "
+        "separated by commas (default: all that the options below allow)",
+    )  # fmt: skip
+    peers.add_argument(
+        "--setting", dest="settings", action="append", default=[], metavar="NAME=VALUE", help="a setting of our engine"
+    )
+    peers.add_argument("--openvino-model", metavar="FOLDER", help="the model as optimum exported it")
+    peers.add_argument(
+        "--openvino-python", metavar="PROGRAM", default=sys.executable, help="a Python that has openvino-genai "
+        "(default: this one)",
+    )  # fmt: skip
+    peers.add_argument("--llama-url", metavar="URL", help="of llama.cpp's server, as in http://127.0.0.1:8080")
+    peers.add_argument("--llama-precision", metavar="TEXT", default="as served", help="what its file holds, as in Q4_1")
+    peers.add_argument("--output", default="bench-peers.json", help="where results go (default %(default)s)")
     simulate = suites.add_parser(
         "simulate", help="scheduler and cache at work on a simulated device: utilisation, fairness, and what they cost"
     )
@@ -207,10 +248,10 @@ def _config(options: argparse.Namespace) -> int:
 
 
 def _bench(options: argparse.Namespace) -> int:
-    from .commands.bench import quick, simulate
+    from .commands import bench
 
     if options.suite == "simulate":
-        return simulate(
+        return bench.simulate(
             num_blocks=options.blocks,
             block_size=options.block_size,
             num_host_blocks=options.host_blocks,
@@ -221,4 +262,5 @@ def _bench(options: argparse.Namespace) -> int:
             seed=options.seed,
             as_json=options.json,
         )
-    return quick(requests=options.requests, threads=options.threads, seed=options.seed, output=options.output)
+    chosen = {name: value for name, value in vars(options).items() if name not in ("command", "suite")}
+    return bench.peers(**chosen) if options.suite == "peers" else bench.quick(**chosen)

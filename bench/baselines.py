@@ -1,12 +1,14 @@
-"""``transformers.generate`` as a peer, in a process of its own: ``python -m pagedeck.bench.baselines``.
+"""transformers as a peer, in a process of its own: ``python -m pagedeck.bench.baselines``.
 
-Standard input holds one JSON object: ``model`` (a folder, or a GGUF file), ``batch``, ``threads`` and ``items``
-(pairs of prompt ids and output length). Standard output is JSON lines: ``{"loaded": seconds}``, ``{"done": requests}``
-after each batch, and in the end ``{"finished": [...], "outputs": [...]}``, the former in seconds from the start.
+Standard input holds one JSON object: ``model`` (a folder, or a GGUF file), ``way``, ``batch``, ``threads`` and
+``items`` (pairs of prompt ids and output length). Standard output is JSON lines: ``{"loaded": seconds}``,
+``{"done": requests}`` first when it is warm and then as requests end, and in the end
+``{"finished": [...], "outputs": [...], "arrivals": [...]}``, times in seconds from the start.
 
-All requests are there at the start and are served in order. With ``batch`` 1 each is generated alone; otherwise
-prompts are padded on the left and masked, and a batch ends, for all of its requests, with its longest output.
-The KV cache is on, sampling is greedy, weights are float32, and end-of-text does not end a request.
+All requests are there at the start. The way ``generate`` serves them in order: with ``batch`` 1 each is generated
+alone; otherwise prompts are padded on the left and masked, and a batch ends, for all of its requests, with its longest
+output. The way ``continuous`` is transformers' own continuous batching, as it configures itself but for the size of its
+cache. The KV cache is on, sampling is greedy, weights are float32, and end-of-text does not end a request.
 """
 
 from __future__ import annotations
@@ -15,13 +17,18 @@ import json
 import os
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
+Item = tuple[list[int], int]  # a prompt, and how many tokens must come out
+
 PAD = 0
+WARM_UP = (16, 4)  # prompt and output tokens: the first call of everything sets things up
+PAGE = 256  # tokens in a page of transformers' continuous batching
 
 
 def main() -> None:
@@ -34,17 +41,10 @@ def main() -> None:
     model = load(Path(job["model"]))
     _say(loaded=time.perf_counter() - begin)
     items = [(prompt, count) for prompt, count in job["items"]]
-    generate(model, [(prompt[:16], 4) for prompt, _ in items[: job["batch"]]])  # the first call sets things up
-    _say(done=0)
-    finished: list[float] = []
-    outputs: list[list[int]] = []
-    begin = time.perf_counter()
-    for first in range(0, len(items), job["batch"]):
-        batch = items[first : first + job["batch"]]
-        outputs += generate(model, batch)
-        finished += [time.perf_counter() - begin] * len(batch)
-        _say(done=len(finished))
-    _say(finished=finished, outputs=outputs)
+    if job["way"] == "continuous":
+        _say(**continuous(model, items, lambda done: _say(done=done)))
+    else:
+        _say(**static(model, items, job["batch"], lambda done: _say(done=done)))
 
 
 def load(path: Path) -> PreTrainedModel:
@@ -58,7 +58,22 @@ def load(path: Path) -> PreTrainedModel:
     return model.eval()
 
 
-def generate(model: PreTrainedModel, batch: list[tuple[list[int], int]]) -> list[list[int]]:
+def static(model: PreTrainedModel, items: list[Item], size: int, done: Callable[[int], None]) -> dict[str, Any]:
+    """Batches of ``size``, one after the other."""
+    generate(model, [(prompt[: WARM_UP[0]], WARM_UP[1]) for prompt, _ in items[:size]])
+    done(0)
+    finished: list[float] = []
+    outputs: list[list[int]] = []
+    begin = time.perf_counter()
+    for first in range(0, len(items), size):
+        batch = items[first : first + size]
+        outputs += generate(model, batch)
+        finished += [time.perf_counter() - begin] * len(batch)
+        done(len(finished))
+    return {"finished": finished, "outputs": outputs, "arrivals": None}
+
+
+def generate(model: PreTrainedModel, batch: list[Item]) -> list[list[int]]:
     """The greedy outputs of prompts that run together, each of its own length."""
     import torch
 
@@ -68,8 +83,8 @@ def generate(model: PreTrainedModel, batch: list[tuple[list[int], int]]) -> list
     mask = [[0] * (width - len(prompt)) + [1] * len(prompt) for prompt, _ in batch]
     with torch.inference_mode():
         tokens: Any = model.generate(
-            torch.tensor(padded),
-            attention_mask=torch.tensor(mask),
+            torch.tensor(padded, device=model.device),
+            attention_mask=torch.tensor(mask, device=model.device),
             max_new_tokens=longest,
             do_sample=False,
             use_cache=True,
@@ -77,6 +92,48 @@ def generate(model: PreTrainedModel, batch: list[tuple[list[int], int]]) -> list
         )
     assert tokens.shape[1] == width + longest, "generation ended early"
     return [row[width : width + count].tolist() for row, (_, count) in zip(tokens, batch, strict=True)]
+
+
+def continuous(model: PreTrainedModel, items: list[Item], done: Callable[[int], None]) -> dict[str, Any]:
+    """All items through transformers' continuous batching. Times are those at which it took each token in."""
+    from transformers import ContinuousBatchingConfig, GenerationConfig
+
+    pages = sum(-(-(len(prompt) + count) // PAGE) for prompt, count in items)
+    manager_of = model.continuous_batching_context_manager(
+        generation_config=GenerationConfig(do_sample=False, eos_token_id=-1, pad_token_id=PAD, max_new_tokens=1),
+        # Its own choice of a size is made for a GPU's memory.
+        continuous_batching_config=ContinuousBatchingConfig(num_blocks=pages + len(items), page_size=PAGE),
+    )
+    with manager_of as manager:
+        _serve(manager, [(prompt[: WARM_UP[0]], WARM_UP[1]) for prompt, _ in items[:8]], lambda _: None)
+        done(0)
+        begin = time.perf_counter()
+        results = _serve(manager, items, done)
+    return {
+        "finished": [result.timestamps[-1] - begin for result in results],
+        "outputs": [list(result.generated_tokens) for result in results],
+        "arrivals": [[stamp - begin for stamp in result.timestamps] for result in results],
+    }
+
+
+def _serve(manager: Any, items: list[Item], done: Callable[[int], None]) -> list[Any]:
+    """The manager's result for each item, in their order."""
+    ids = [
+        manager.add_request(prompt, max_new_tokens=count, eos_token_id=-1, record_timestamps=True)
+        for prompt, count in items
+    ]
+    results: dict[str, Any] = {}
+    while len(results) < len(items):
+        result = manager.get_result(timeout=1)
+        if result is None:
+            if not manager.is_running():
+                raise RuntimeError("its continuous batching ended early")
+        elif result.is_finished():
+            if result.error:
+                raise RuntimeError(result.error)
+            results[result.request_id] = result
+            done(len(results))
+    return [results[id] for id in ids]
 
 
 def _say(**facts: Any) -> None:

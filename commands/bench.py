@@ -3,32 +3,103 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..bench.quick import Comparison, compare
+from ..bench import peers as peer
+from ..bench.systems import Comparison
 from ..engine.config import EngineConfig
 from ..engine.model.checkpoint import locate
 from ..ipc.vocabulary import Refused
-from .terminal import Progress, duration, table
+from .terminal import Progress, duration, size, table
 
 if TYPE_CHECKING:
     from ..engine.simulator import Simulation, SimulationReport, StepCost
 
+QUICK_PEERS = ("one-by-one", "static")
+QUICK_OUTPUTS = (16, 128)  # tokens
+OUTPUTS = (16, 256)
+
 
 def quick(*, requests: int, threads: int | None, seed: int, output: str) -> int:
-    if requests < 1:
-        raise Refused.value("requests", requests, "an integer from 1")
-    if threads is not None and threads < 1:
-        raise Refused.value("threads", threads, "an integer from 1")
-    if not Path(output).absolute().parent.is_dir():
-        raise Refused(f"output is {output!r}; accepted is a file in a folder that exists.", field="output")
+    _check(output, requests=requests, threads=threads)
     with Progress() as progress:
         model = locate(EngineConfig(), progress).folder
-        comparison = compare(model, requests=requests, threads=threads, seed=seed, report=progress)
-    Path(output).write_text(json.dumps(comparison.facts(), indent=1), encoding="utf-8")
-    print(render(comparison))
+        offered = peer.transformers_peers(model)
+        comparison = peer.compare(
+            model,
+            [offered[key] for key in QUICK_PEERS],
+            requests=requests,
+            outputs=QUICK_OUTPUTS,
+            threads=threads,
+            seed=seed,
+            report=progress,
+        )
+    return _finish(comparison.facts(), render(comparison), output)
+
+
+def peers(
+    *,
+    chosen: str | None,
+    requests: int,
+    threads: int | None,
+    seed: int,
+    settings: list[str],
+    openvino_model: str | None,
+    openvino_python: str,
+    llama_url: str | None,
+    llama_precision: str,
+    output: str,
+) -> int:
+    """``chosen``: keys of the peers to run, separated by commas; all that can be reached unless stated.
+    ``settings``: ``name=value`` of our engine."""
+    _check(output, requests=requests, threads=threads)
+    with Progress() as progress:
+        model = locate(EngineConfig(), progress).folder
+        offered = peer.transformers_peers(model)
+        if openvino_model:
+            offered["openvino"] = peer.openvino_peer(Path(openvino_model), openvino_python)
+        if llama_url:
+            offered["llama"] = peer.server("llama.cpp's server", llama_url, llama_precision)
+        keys = list(offered) if chosen is None else [key.strip() for key in chosen.split(",") if key.strip()]
+        if unknown := [key for key in keys if key not in offered]:
+            accepted = f"{', '.join(offered)}; openvino needs --openvino-model, and llama needs --llama-url"
+            raise Refused.value("peers", unknown[0], accepted)
+        options = [part for setting in settings for part in _option(setting)]
+        comparison = peer.compare(
+            model,
+            [offered[key] for key in keys],
+            requests=requests,
+            outputs=OUTPUTS,
+            threads=threads,
+            seed=seed,
+            report=progress,
+            settings=options,
+            precision=", ".join(["float32", *settings]),
+        )
+    return _finish(comparison.facts(), render(comparison), output)
+
+
+def _option(setting: str) -> tuple[str, str]:
+    name, equals, value = setting.partition("=")
+    if not equals or not name:
+        raise Refused.value("setting", setting, "name=value, as `pagedeck serve --help` lists them")
+    return f"--{name.replace('_', '-')}", value
+
+
+def _check(output: str, **counts: int | None) -> None:
+    for name, count in counts.items():
+        if count is not None and count < 1:
+            raise Refused.value(name, count, "an integer from 1")
+    if not Path(output).absolute().parent.is_dir():
+        raise Refused(f"output is {output!r}; accepted is a file in a folder that exists.", field="output")
+
+
+def _finish(facts: dict[str, Any], text: str, output: str) -> int:
+    Path(output).write_text(json.dumps(facts, indent=1), encoding="utf-8")
+    print(text)
     print(f"All numbers: {output}")
     return 0
 
@@ -90,23 +161,36 @@ def render_simulation(simulation: Simulation, report: SimulationReport, costs: l
 
 
 def render(comparison: Comparison) -> str:
-    ours, reference = comparison.systems[:2]
-    rows = [["system", "output tokens/s", "Pagedeck is", "latency P50", "P95", "same tokens as one by one"]]
+    ours = comparison.systems[0]
+    rows = [["system", "weights", "output tokens/s", "Pagedeck is", "latency P50", "P95", "between tokens P50", "P95",
+             "memory", "same tokens"]]  # fmt: skip
     for system in comparison.systems:
         ratio = ours.tokens_per_s / system.tokens_per_s
+        same = system.agreement(ours)
         rows.append(
             [
                 system.name,
+                system.precision,
                 f"{system.tokens_per_s:.1f}",
-                "" if system is ours else f"{ratio:.1f} × as fast",
+                "" if system is ours else f"{ratio:.2f} × as fast",
                 duration(system.latency(0.5)),
                 duration(system.latency(0.95)),
-                "" if system is reference else f"{system.agreement(reference)} of {len(comparison.items)} requests",
+                *(_known(duration, system.inter_token(share)) for share in (0.5, 0.95)),
+                _known(size, system.memory_bytes),
+                "" if system is ours or same is None else f"{same} of {len(comparison.items)}",
             ]
         )
     prompt_tokens = sum(len(item.prompt) for item in comparison.items)
     heading = (
         f"{len(comparison.items)} requests at once, {prompt_tokens:,} prompt and {ours.output_tokens:,} output tokens, "
-        f"float32, greedy, {comparison.threads} threads"
+        f"greedy, {comparison.threads} threads"
     )
-    return f"{heading}\n\n{table(rows, right=frozenset({1, 3, 4}))}"
+    notes = (
+        "Latency is from the start to a request's last token; memory the most that the process held while it served "
+        "(mapped weights included); same tokens are requests whose output is Pagedeck's, token for token."
+    )
+    return f"{heading}\n\n{table(rows, right=frozenset(range(2, 10)))}\n\n{notes}"
+
+
+def _known(show: Callable[[float], str], value: float | None) -> str:
+    return "" if value is None else show(value)

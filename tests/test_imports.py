@@ -94,7 +94,7 @@ HEAVY = {"torch", "transformers", "PySide6", "numba", "triton"}
         ("import pagedeck.engine.config", HEAVY | {"zmq", "numpy", "msgspec"}),
         ("import pagedeck.engine.model.fetch", HEAVY | {"zmq", "numpy", "msgspec", "httpx"}),
         ("import pagedeck.gui.state", HEAVY),
-        ("import pagedeck.bench.quick", HEAVY),
+        ("import pagedeck.bench.peers", HEAVY),
     ],
 )
 def test_light_imports(statement: str, never: set[str]) -> None:
