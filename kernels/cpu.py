@@ -6,25 +6,27 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from . import PagedBatch
+from . import PagedBatch, cpu_rowwise
 from .cpu_decode import compile_decode, decode_attention
+from .cpu_jit import COMPILED
 from .cpu_prefill import prefill_attention
 from .formats import raw
 from .reference import ReferenceOps, rotate
 from .runs import block_runs
 
 QUANTISED = (torch.int8, torch.float8_e4m3fn)
-COMPILED = (torch.float32, torch.float64)  # what numba computes in; other pools take torch's path
 
 
 class CpuOps:
-    """Decodes run in a compiled kernel, prompt chunks through torch's attention over gathered keys and values."""
+    """Decodes and the small ops run in compiled kernels, prompt chunks through torch's attention over gathered keys and
+    values. What the kernels do not compute in, plain torch does."""
 
     name = "cpu"
 
     def warm_up(self, head_dim: int, dtype: torch.dtype) -> None:
         if dtype in COMPILED:
             compile_decode(head_dim, np.float32 if dtype == torch.float32 else np.float64)
+            cpu_rowwise.compile_rowwise(head_dim, dtype)
 
     def write_kv(self, key: Tensor, value: Tensor, pool: Tensor, slots: Tensor) -> None:
         if pool.dtype in QUANTISED:
@@ -39,13 +41,19 @@ class CpuOps:
     def rotate_and_write_kv(
         self, query: Tensor, key: Tensor, value: Tensor, cos: Tensor, sin: Tensor, pool: Tensor, slots: Tensor
     ) -> Tensor:
+        if pool.dtype in COMPILED and pool.dtype == query.dtype and pool.is_contiguous():
+            return cpu_rowwise.rotate_and_write_kv(query, key, value, cos, sin, pool, slots)
         self.write_kv(rotate(key, cos, sin), value, pool, slots)
         return rotate(query, cos, sin)
 
     def rms_norm(self, x: Tensor, weight: Tensor, eps: float, residual: Tensor | None = None) -> Tensor:
+        if x.dtype in COMPILED and (residual is None or residual.is_contiguous()):
+            return cpu_rowwise.rms_norm(x, weight, eps, residual)
         return ReferenceOps().rms_norm(x, weight, eps, residual)
 
     def silu_mul(self, gate_up: Tensor) -> Tensor:
+        if gate_up.dtype in COMPILED:
+            return cpu_rowwise.silu_mul(gate_up)
         return ReferenceOps().silu_mul(gate_up)
 
     def paged_attention(

@@ -12,38 +12,19 @@ softmax is the online one (Milakov and Gimelshein, 2018), a tile of positions at
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import numba
 import numpy as np
-import platformdirs
-from numba import njit, prange
+from numba import prange
 
-if not numba.config.CACHE_DIR:
-    # By default numba writes beside the source, and an installed package may be read-only.
-    numba.config.CACHE_DIR = str(platformdirs.user_cache_path("pagedeck") / "numba")
-if numba.config.THREADING_LAYER == "default":
-    # The workqueue layer aborts the process when two threads enter it; omp sleeps when OMP_WAIT_POLICY is PASSIVE.
-    numba.config.THREADING_LAYER_PRIORITY = ["omp", "tbb", "workqueue"]
-
-Array = np.ndarray[Any, Any]
+from .cpu_jit import Array, entry, exponentials, inner
 
 TILE = 64  # positions whose scores are held at once: keys of 64 x 64 floats fill half the first-level cache
 UNROLL = 4  # positions in one pass over a head, so that the query is loaded once for all of them
 GRAIN = 300_000  # multiply-adds worth waking one more thread for
 LOWEST = -1e30  # stands for minus infinity, which fast-math may not see
-
-_inner = njit(fastmath=True, error_model="numpy")
-
-
-def _entry(function: Callable[..., None], **options: Any) -> Any:
-    """What Python calls: compiled on first use, and kept for later starts where there is a place to."""
-    try:
-        return njit(function, fastmath=True, error_model="numpy", nogil=True, cache=True, **options)
-    except RuntimeError:  # numba found no folder to write to
-        return njit(function, fastmath=True, error_model="numpy", nogil=True, **options)
 
 
 def decode_attention(
@@ -97,7 +78,7 @@ def compile_decode(head_dim: int, number: type[np.floating[Any]]) -> None:
         )  # fmt: skip
 
 
-@partial(_entry, parallel=True)
+@partial(entry, parallel=True)
 def _all_shares(
     query, pool, tables, context, ends, block_size, scale, softcap, sinks, out, shares, largest, total, weighted
 ):  # fmt: skip
@@ -108,7 +89,7 @@ def _all_shares(
         )  # fmt: skip
 
 
-@_entry
+@entry
 def _share(
     query, pool, tables, context, ends, block_size, scale, softcap, sinks, out, share, shares, largest, total, weighted
 ):  # fmt: skip
@@ -145,7 +126,7 @@ def _share(
                 _finish(head, largest[piece, head], total[piece, head], weighted[piece, head], sinks, out[s, head])
 
 
-@_inner
+@inner
 def _find_slots(table, start, count, block_size, slots):
     for i in range(count):
         block = (start + i) // block_size
@@ -154,7 +135,7 @@ def _find_slots(table, start, count, block_size, slots):
         slots[i] = slots[count - 1]  # passes are UNROLL wide; what they compute here is thrown away
 
 
-@_inner
+@inner
 def _attend_tile(query, pool, slots, count, scale, softcap, scores, bits, largest, total, weighted):
     heads = query.shape[0]
     group = heads // pool.shape[2]
@@ -171,7 +152,7 @@ def _attend_tile(query, pool, slots, count, scale, softcap, scores, bits, larges
             highest = max(highest, scores[i])
         for i in range(padded):
             scores[i] -= highest
-        _exponentials(scores, bits, padded)
+        exponentials(scores, bits, padded)
         for i in range(count, padded):
             scores[i] = 0
         rescale = math.exp(largest[head] - highest)
@@ -183,7 +164,7 @@ def _attend_tile(query, pool, slots, count, scale, softcap, scores, bits, larges
         _add_values(scores, pool[1], slots, padded, head // group, rescale, weighted[head])
 
 
-@_inner
+@inner
 def _dot_products(query, keys, slots, count, kv_head, scores):
     zero = query.dtype.type(0)
     for i in range(0, count, UNROLL):
@@ -199,7 +180,7 @@ def _dot_products(query, keys, slots, count, kv_head, scores):
         scores[i], scores[i + 1], scores[i + 2], scores[i + 3] = s0, s1, s2, s3
 
 
-@_inner
+@inner
 def _add_values(weights, values, slots, count, kv_head, rescale, weighted):
     rescale = weights.dtype.type(rescale)
     for d in range(weighted.shape[0]):
@@ -212,32 +193,7 @@ def _add_values(weights, values, slots, count, kv_head, rescale, weighted):
             weighted[d] += w0 * v0[d] + w1 * v1[d] + w2 * v2[d] + w3 * v3[d]
 
 
-@_inner
-def _exponentials(row, bits, count):
-    """exp of ``row[:count]``, all at most 0, in place. In float32 by a polynomial for the fraction of the binary
-    exponent and bit arithmetic for the rest (relative error 2e-7), because the compiler vectorises this and not exp."""
-    if row.itemsize == 8:
-        for i in range(count):
-            row[i] = math.exp(row[i])
-        return
-    powers = bits.view(np.float32)
-    for i in range(count):
-        exponent = max(np.float32(row[i]) * np.float32(1.4426950408889634), np.float32(-126))
-        whole = np.floor(exponent + np.float32(0.5))
-        bits[i] = (np.int32(whole) + np.int32(127)) << np.int32(23)
-        x = exponent - whole
-        power = np.float32(1.5403530e-4)
-        power = power * x + np.float32(1.3333558e-3)
-        power = power * x + np.float32(9.6181291e-3)
-        power = power * x + np.float32(5.5504109e-2)
-        power = power * x + np.float32(2.4022651e-1)
-        power = power * x + np.float32(6.9314718e-1)
-        row[i] = power * x + np.float32(1)
-    for i in range(count):
-        row[i] *= powers[i]
-
-
-@_inner
+@inner
 def _finish(head, largest, total, weighted, sinks, out):
     """The softmax's division, the sink taking part in it."""
     factor = 1 / total
@@ -250,7 +206,7 @@ def _finish(head, largest, total, weighted, sinks, out):
         out[d] = weighted[d] * factor
 
 
-@_entry
+@entry
 def _merge(ends, shares, sinks, largest, total, weighted, out):
     """Combine the pieces of every sequence that was cut, into its first piece and from there into ``out``."""
     share = 0
@@ -268,7 +224,7 @@ def _merge(ends, shares, sinks, largest, total, weighted, out):
                 _finish(head, largest[piece, head], total[piece, head], weighted[piece, head], sinks, out[s, head])
 
 
-@_inner
+@inner
 def _combine(into, piece, head, largest, total, weighted):
     highest = max(largest[into, head], largest[piece, head])
     a, b = math.exp(largest[into, head] - highest), math.exp(largest[piece, head] - highest)

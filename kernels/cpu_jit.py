@@ -1,0 +1,83 @@
+"""How the CPU's kernels are compiled with numba: options, where compiled code is kept, and what several of them share.
+
+A kernel is called through :func:`entry`; it has a form for one thread and one that deals its work out in shares. For
+little work only the first is called: waking a sleeping thread costs more than many a whole op.
+"""
+
+# numba infers the types of its functions, and sets its options as attributes that no checker sees.
+# mypy: disable-error-code="no-untyped-def, attr-defined"
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numba
+import numpy as np
+import platformdirs
+import torch
+from numba import njit
+from torch import Tensor
+
+if not numba.config.CACHE_DIR:
+    # By default numba writes beside the source, and an installed package may be read-only.
+    numba.config.CACHE_DIR = str(platformdirs.user_cache_path("pagedeck") / "numba")
+if numba.config.THREADING_LAYER == "default":
+    # The workqueue layer aborts the process when two threads enter it; omp sleeps when OMP_WAIT_POLICY is PASSIVE.
+    numba.config.THREADING_LAYER_PRIORITY = ["omp", "tbb", "workqueue"]
+
+Array = np.ndarray[Any, Any]
+
+COMPILED = (torch.float32, torch.float64)  # what the kernels compute in
+
+inner = njit(fastmath=True, error_model="numpy")
+
+
+def entry(function: Callable[..., None], **options: Any) -> Any:
+    """What Python calls: compiled on first use, and kept for later starts where there is a place to."""
+    try:
+        return njit(function, fastmath=True, error_model="numpy", nogil=True, cache=True, **options)
+    except RuntimeError:  # numba found no folder to write to
+        return njit(function, fastmath=True, error_model="numpy", nogil=True, **options)
+
+
+def shares_for(work: int, grain: int) -> int:
+    """Into how many shares to deal ``work`` where ``grain`` of it is worth waking one more thread for; sets how many
+    threads take them."""
+    shares = max(1, min(torch.get_num_threads(), numba.config.NUMBA_NUM_THREADS, work // grain))
+    if shares > 1:
+        numba.set_num_threads(shares)
+    return shares
+
+
+def flat(tensor: Tensor) -> Array:
+    """The memory from the first element of ``tensor`` on, in one dimension, for kernels that step by strides: numba
+    knows such an array to be contiguous."""
+    reach = 1 + sum((n - 1) * step for n, step in zip(tensor.shape, tensor.stride(), strict=True))
+    return tensor.as_strided((reach if tensor.numel() else 0,), (1,)).numpy()
+
+
+@inner
+def exponentials(row, bits, count):
+    """exp of ``row[:count]``, all at most 0, in place. In float32 by a polynomial for the fraction of the binary
+    exponent and bit arithmetic for the rest (relative error 2e-7), because the compiler vectorises this and not exp."""
+    if row.itemsize == 8:
+        for i in range(count):
+            row[i] = math.exp(row[i])
+        return
+    powers = bits.view(np.float32)
+    for i in range(count):
+        exponent = max(np.float32(row[i]) * np.float32(1.4426950408889634), np.float32(-126))
+        whole = np.floor(exponent + np.float32(0.5))
+        bits[i] = (np.int32(whole) + np.int32(127)) << np.int32(23)
+        x = exponent - whole
+        power = np.float32(1.5403530e-4)
+        power = power * x + np.float32(1.3333558e-3)
+        power = power * x + np.float32(9.6181291e-3)
+        power = power * x + np.float32(5.5504109e-2)
+        power = power * x + np.float32(2.4022651e-1)
+        power = power * x + np.float32(6.9314718e-1)
+        row[i] = power * x + np.float32(1)
+    for i in range(count):
+        row[i] *= powers[i]

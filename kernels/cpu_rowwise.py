@@ -1,0 +1,170 @@
+"""The small ops between a layer's matrix products, compiled for the CPU: each reads and writes its rows once."""
+
+# numba infers the types of its functions, and sets its options as attributes that no checker sees.
+# mypy: disable-error-code="no-untyped-def, attr-defined"
+
+from __future__ import annotations
+
+import math
+from functools import partial
+
+import numpy as np
+import torch
+from numba import prange
+from torch import Tensor
+
+from .cpu_jit import entry, exponentials, flat, inner, shares_for
+
+NORM_GRAIN = 60_000  # numbers worth waking one more thread for
+SILU_GRAIN = 20_000
+ROTATE_GRAIN = 40_000
+TILE = 256  # gates whose exponentials are held at once
+
+
+def rms_norm(x: Tensor, weight: Tensor, eps: float, residual: Tensor | None) -> Tensor:
+    """The root-mean-square norm of ``x`` [T, N], or of ``residual`` after ``x`` was added to it in place."""
+    out = torch.empty_like(x, memory_format=torch.contiguous_format)
+    rows = x.contiguous().numpy()
+    added = np.empty((0, 0), rows.dtype) if residual is None else residual.numpy()
+    arguments = (rows, weight.to(x.dtype).contiguous().numpy(), eps, added, out.numpy())
+    shares = shares_for(x.numel(), NORM_GRAIN)
+    if shares == 1:
+        _norm(*arguments, 0, len(rows))
+    else:
+        _norm_shares(*arguments, shares)
+    return out
+
+
+def silu_mul(gate_up: Tensor) -> Tensor:
+    """SiLU of the left half of ``gate_up`` [T, 2 I] times its right half; [T, I]."""
+    rows, width = gate_up.shape
+    out = gate_up.new_empty((rows, width // 2))
+    arguments = (gate_up.contiguous().numpy(), out.numpy())
+    shares = shares_for(out.numel(), SILU_GRAIN)
+    if shares == 1:
+        _silu(*arguments, 0, rows)
+    else:
+        _silu_shares(*arguments, shares)
+    return out
+
+
+def rotate_and_write_kv(
+    query: Tensor, key: Tensor, value: Tensor, cos: Tensor, sin: Tensor, pool: Tensor, slots: Tensor
+) -> Tensor:
+    """Rotate ``query`` [T, Hq, D], returned contiguous, and ``key`` [T, H, D], which goes with ``value`` to ``slots``
+    of ``pool`` [2, num_slots, H, D]."""
+    out = torch.empty_like(query, memory_format=torch.contiguous_format)
+    if query.numel() == 0:
+        return out
+    query, key, value = (t if t.stride(-1) == 1 else t.contiguous() for t in (query, key, value))
+    arguments = (
+        flat(query), query.stride(0), query.stride(1),
+        flat(key), key.stride(0), key.stride(1),
+        flat(value), value.stride(0), value.stride(1),
+        cos.to(query.dtype).contiguous().numpy(), sin.to(query.dtype).contiguous().numpy(),
+        pool.numpy(), slots.numpy(), out.numpy(),
+    )  # fmt: skip
+    shares = shares_for(query.numel() + 2 * key.numel(), ROTATE_GRAIN)
+    if shares == 1:
+        _rotate(*arguments, 0, len(query))
+    else:
+        _rotate_shares(*arguments, shares)
+    return out
+
+
+def compile_rowwise(head_dim: int, dtype: torch.dtype) -> None:
+    """Compile everything above for this type, or load it from the cache."""
+    for rows in (1, 2 * NORM_GRAIN // head_dim):
+        x = torch.zeros((rows, head_dim), dtype=dtype)
+        rms_norm(x, x[0], 1e-6, x.clone())
+        silu_mul(torch.cat([x, x], dim=1))
+        heads = x[:, None]
+        pool = torch.zeros((2, 1, 1, head_dim), dtype=dtype)
+        rotate_and_write_kv(heads, heads, heads, x, x, pool, torch.full((rows,), -1))
+
+
+@partial(entry, parallel=True)
+def _norm_shares(x, weight, eps, residual, out, shares):
+    for share in prange(shares):
+        _norm(x, weight, eps, residual, out, len(x) * share // shares, len(x) * (share + 1) // shares)
+
+
+@entry
+def _norm(x, weight, eps, residual, out, first, last):
+    width = x.shape[1]
+    for t in range(first, last):
+        row = x[t]
+        if residual.size > 0:
+            row = residual[t]
+            for i in range(width):
+                row[i] += x[t, i]
+        squares = out.dtype.type(0)
+        for i in range(width):
+            squares += row[i] * row[i]
+        factor = out.dtype.type(1 / math.sqrt(squares / width + eps))
+        for i in range(width):
+            out[t, i] = weight[i] * (row[i] * factor)
+
+
+@partial(entry, parallel=True)
+def _silu_shares(gate_up, out, shares):
+    for share in prange(shares):
+        _silu(gate_up, out, len(out) * share // shares, len(out) * (share + 1) // shares)
+
+
+@entry
+def _silu(gate_up, out, first, last):
+    width = out.shape[1]
+    one = out.dtype.type(1)
+    decay = np.empty(TILE, out.dtype)
+    bits = np.empty(TILE, np.int32)
+    for t in range(first, last):
+        for start in range(0, width, TILE):
+            count = min(TILE, width - start)
+            gate, up = gate_up[t, start : start + count], gate_up[t, width + start : width + start + count]
+            for i in range(count):
+                decay[i] = -abs(gate[i])
+            exponentials(decay, bits, count)
+            for i in range(count):
+                share = one if gate[i] >= 0 else decay[i]
+                out[t, start + i] = gate[i] * up[i] * share / (one + decay[i])
+
+
+@partial(entry, parallel=True)
+def _rotate_shares(
+    query, q_token, q_head, key, k_token, k_head, value, v_token, v_head, cos, sin, pool, slots, out, shares
+):  # fmt: skip
+    for share in prange(shares):
+        _rotate(
+            query, q_token, q_head, key, k_token, k_head, value, v_token, v_head, cos, sin, pool, slots, out,
+            len(out) * share // shares, len(out) * (share + 1) // shares,
+        )  # fmt: skip
+
+
+@entry
+def _rotate(
+    query, q_token, q_head, key, k_token, k_head, value, v_token, v_head, cos, sin, pool, slots, out, first, last
+):  # fmt: skip
+    for t in range(first, last):
+        for head in range(out.shape[1]):
+            _rotate_head(query[t * q_token + head * q_head :], cos[t], sin[t], out[t, head])
+        slot = slots[t]
+        if slot < 0:
+            continue
+        for head in range(pool.shape[2]):
+            _rotate_head(key[t * k_token + head * k_head :], cos[t], sin[t], pool[0, slot, head])
+            source = value[t * v_token + head * v_head :]
+            target = pool[1, slot, head]
+            for d in range(target.size):
+                target[d] = source[d]
+
+
+@inner
+def _rotate_head(source, cos, sin, target):
+    half = cos.size // 2
+    for d in range(half):
+        a, b = source[d], source[half + d]
+        target[d] = a * cos[d] - b * sin[d]
+        target[half + d] = b * cos[half + d] + a * sin[half + d]
+    for d in range(2 * half, target.size):
+        target[d] = source[d]
