@@ -8,11 +8,11 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from ..ipc.client import Client, EngineError
+from ..ipc.client import Client, EngineError, EngineGone
 from ..ipc.endpoint import Connection, find, list_connections
 from ..ipc.launch import Engine
 from ..ipc.protocol import ChatMessage, Finished, Submit
-from ..ipc.vocabulary import EngineState, SamplingParams
+from ..ipc.vocabulary import EngineState, Refused, SamplingParams
 from .terminal import Progress, duration
 
 _HELP = "Ctrl-C cancels an answer, and leaves when pressed again; /new forgets the conversation."
@@ -59,7 +59,7 @@ class Conversation:
 
 
 def chat(engine: str | None, prompt: str | None, *, system: str | None, sampling: SamplingParams) -> int:
-    with _engine(engine) as connection, Client(connection) as client:
+    with _engine(engine) as client:
         if client.hello.state == EngineState.LOADING:
             print("Waiting for the engine to load its model", file=sys.stderr)
             client.wait_ready()
@@ -74,15 +74,34 @@ def chat(engine: str | None, prompt: str | None, *, system: str | None, sampling
 
 
 @contextlib.contextmanager
-def _engine(name: str | None) -> Iterator[Connection]:
-    """The engine of that name, or the only one that runs, or else one for this conversation alone."""
-    if name is not None or list_connections():
-        yield find(name)
+def _engine(name: str | None) -> Iterator[Client]:
+    """The engine of that name, or the only one that runs and stays, or else one for this conversation alone."""
+    running = [find(name)] if name is not None else list_connections()
+    staying = [connection for connection in running if _stays(connection)]
+    if name is not None and not staying:
+        raise Refused(f"The engine {name!r} is about to stop and takes nothing new.", field="name", code="draining")
+    if staying:
+        with Client(staying[0] if len(staying) == 1 else find()) as client:
+            yield client
         return
+    for connection in running:
+        print(f"The engine {connection.name!r} is about to stop; another one is started.", file=sys.stderr)
     with Engine(f"chat-{os.getpid()}") as engine:
         with Progress() as progress:
             connection = engine.wait_ready(progress)
-        yield connection
+        with Client(connection) as client:
+            yield client
+
+
+def _stays(connection: Connection) -> bool:
+    """Whether an engine goes on serving, as far as it knows: one that the app started ends with the app."""
+    try:
+        with Client(connection) as client:
+            return client.hello.state in (EngineState.LOADING, EngineState.READY)
+    except EngineGone as gone:
+        if gone.code == "key":
+            raise
+        return False
 
 
 def _converse(conversation: Conversation) -> int:

@@ -12,6 +12,9 @@ from ..ipc.protocol import EngineStatus
 from ..ipc.telemetry import Percentiles, Stats, TierStats
 from .terminal import duration, size
 
+#: Seconds to wait for an answer to a shutdown: the engine finishes its step first.
+PATIENCE_S = 120.0
+
 
 def show_status(name: str | None, *, as_json: bool) -> int:
     """Print what each running engine (or the one of that name) does; 1 when none runs or one does not answer."""
@@ -29,7 +32,7 @@ def show_status(name: str | None, *, as_json: bool) -> int:
 def stop(name: str | None, *, drain: bool) -> int:
     """Stop an engine and wait until its process has ended."""
     connection = find(name)
-    with Client(connection) as client:
+    with Client(connection, timeout=PATIENCE_S) as client:
         client.shutdown(drain=drain)
     while connection.process_alive():
         time.sleep(0.05)

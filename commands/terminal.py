@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import re
 import sys
+import time
+from collections.abc import Callable
 from types import TracebackType
 from typing import Self, TextIO
 
 
 class Progress:
-    """What is being done and how far it is: one line that rewrites itself on a terminal, a line per stage elsewhere."""
+    """What is being done, how far it is and since when: one line that rewrites itself on a terminal, a line per stage
+    elsewhere. ``clock`` tells seconds."""
 
-    def __init__(self, stream: TextIO | None = None) -> None:
+    def __init__(self, stream: TextIO | None = None, clock: Callable[[], float] = time.monotonic) -> None:
         self._stream = stream or sys.stderr
+        self._clock = clock
         self._live = self._stream.isatty()
         self._shown = ""
+        self._began: float | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -27,9 +32,8 @@ class Progress:
     def __call__(self, text: str, fraction: float | None) -> None:
         if not text:
             return self.clear()
-        line = f"{text} ({fraction:.0%})" if fraction is not None else text
         if self._live:
-            self._rewrite(line)
+            self._rewrite(self._line(text, fraction))
         elif (stage := re.sub(r"[\d.,]+", "", text)) != self._shown:
             self._shown = stage
             print(text, file=self._stream, flush=True)
@@ -38,6 +42,13 @@ class Progress:
     def clear(self) -> None:
         if self._live and self._shown:
             self._rewrite("")
+
+    def _line(self, text: str, fraction: float | None) -> str:
+        now = self._clock()
+        self._began = now if self._began is None else self._began
+        age = int(now - self._began)
+        done = f" ({fraction:.0%})" if fraction is not None else ""
+        return f"{text}{done} · {age} s" if age else text + done
 
     def _rewrite(self, line: str) -> None:
         if line != self._shown:

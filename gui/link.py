@@ -19,11 +19,12 @@ import zmq
 from PySide6.QtCore import QObject, Qt, QTimer, Signal
 
 from ..ipc import endpoint
-from ..ipc.client import Watch, open_control
 from ..ipc.endpoint import Connection
+from ..ipc.line import EngineError, Line, open_control
 from ..ipc.protocol import (
     HEARTBEAT_S,
     Accepted,
+    Bye,
     Cancel,
     ConfigReply,
     EngineMessage,
@@ -33,7 +34,6 @@ from ..ipc.protocol import (
     GetConfig,
     GetSnapshot,
     GetStatus,
-    Hello,
     Message,
     Ping,
     Reconfigured,
@@ -43,13 +43,12 @@ from ..ipc.protocol import (
     Submit,
     Tokens,
     Welcome,
-    decode_engine,
-    encode,
 )
 from ..ipc.telemetry import TOPICS, BlocksUpdate, Event, Stats, Steps, TelemetryMessage, decode_frames
 from ..ipc.vocabulary import EngineState, Refused
 from .state import ConnectionState, EngineView
 
+LINGER_MS = 50  # for the goodbye to leave; a local engine has it at once
 FRAME_MS = 33  # between two deliveries to the GUI thread
 TICK_MS = 250  # between two looks at the engine's health
 NOT_ANSWERING_S = 2.0
@@ -60,6 +59,9 @@ _log = logging.getLogger(__name__)
 
 Reply = Callable[[EngineMessage], None]
 StreamMessage = Accepted | Tokens | Finished | Failed
+
+#: What the socket thread hands over; an error ends all that was asked until then.
+Arrival = EngineMessage | tuple[bytes, int, TelemetryMessage] | EngineError
 
 _CONNECTIONS = {
     EngineState.LOADING: ConnectionState.LOADING,
@@ -74,13 +76,15 @@ _SERVING = (ConnectionState.READY, ConnectionState.DRAINING)
 class _Wire:
     """The sockets of one connection and the thread that owns them.
 
-    Frames to send come through an in-process pair, so that the thread sleeps in one poller; an empty one ends it.
+    An in-process pair of sockets wakes it for what is to be sent, so that it sleeps in one poller.
     """
 
     def __init__(self, connection: Connection, arrived: Callable[[], None]) -> None:
         self.heard = time.monotonic()
         self.refused = ""  # why the engine's side does not take this connection's key
-        self.inbox: deque[EngineMessage | tuple[bytes, int, TelemetryMessage]] = deque()
+        self.inbox: deque[Arrival] = deque()
+        self.line = Line(connection, "app", self._put)
+        self._outbox: deque[Message] = deque()
         self._connection = connection
         self._arrived = arrived
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
@@ -93,10 +97,11 @@ class _Wire:
         self._thread.start()
 
     def send(self, message: Message) -> None:
-        self._outgoing.send(encode(message))
+        self._outbox.append(message)
+        self._outgoing.send(b"")
 
     def close(self) -> None:
-        self._outgoing.send(b"")
+        self.send(Bye())
         self._thread.join()
         self._context.destroy(linger=0)
 
@@ -113,38 +118,35 @@ class _Wire:
             telemetry.subscribe(topic)
         endpoint.connect(telemetry, self._connection.telemetry, self._connection.server_key)
         control, monitor = open_control(self._context, self._connection)
-        watch = Watch(self._connection)
         poller = zmq.Poller()
         for socket in (control, monitor, telemetry, self._incoming):
             poller.register(socket, zmq.POLLIN)
         try:
-            while True:
+            leaving = False
+            while not leaving:
                 ready = dict(poller.poll())
-                if self._incoming in ready:
-                    frame = self._incoming.recv()
-                    if not frame:
-                        return
-                    control.send(frame)
+                if monitor in ready:
+                    self.line.monitored(monitor.recv_multipart())
+                    refusal = self.line.refusal()
+                    self.refused = refusal.message if refusal else ""
                 if control in ready:
-                    self._receive_control(control)
+                    message = self.line.read(control.recv())
+                    if message is not None:
+                        self._put(message)
                 if telemetry in ready:
                     self._receive_telemetry(telemetry)
-                if monitor in ready:
-                    watch.monitored(monitor.recv_multipart())
-                    gone = watch.verdict(time.monotonic())
-                    if gone is not None and gone.code == "key":
-                        self.refused = gone.message
+                for frame in self.line.due():
+                    control.send(frame)
+                if self._incoming in ready:
+                    self._incoming.recv()
+                    outgoing = self._outbox.popleft()
+                    leaving = isinstance(outgoing, Bye)
+                    control.send(self.line.write(outgoing))
         finally:
             control.disable_monitor()
-            for socket in (control, monitor, telemetry, self._incoming):
+            for socket in (monitor, telemetry, self._incoming):
                 socket.close(linger=0)
-
-    def _receive_control(self, control: zmq.Socket[bytes]) -> None:
-        frame = control.recv()
-        try:
-            self._put(decode_engine(frame))
-        except msgspec.DecodeError as error:
-            _log.warning("The engine sent a message that is not understood: %s", error)
+            control.close(linger=LINGER_MS)
 
     def _receive_telemetry(self, telemetry: zmq.Socket[bytes]) -> None:
         frames = telemetry.recv_multipart()
@@ -156,7 +158,7 @@ class _Wire:
         if len(self.inbox) < INBOX_MAX:
             self._put(message)
 
-    def _put(self, item: EngineMessage | tuple[bytes, int, TelemetryMessage]) -> None:
+    def _put(self, item: Arrival) -> None:
         self.heard = time.monotonic()
         self.inbox.append(item)
         self._arrived()
@@ -206,7 +208,7 @@ class EngineLink(QObject):
         self._wire = _Wire(connection, self._arrived.emit)
         self._tick.start()
         self._set(ConnectionState.CONNECTING)
-        self.request(Hello(client="app"), self._welcomed)
+        self.request(self._wire.line.hello(""), self._welcomed)
         self._announce_all()
 
     def detach(self) -> None:
@@ -257,6 +259,8 @@ class EngineLink(QObject):
             item = wire.inbox.popleft()
             if isinstance(item, tuple):
                 self._telemetry(*item)
+            elif isinstance(item, EngineError):
+                self._fail_all(Failed(code=item.code, message=item.message))
             else:
                 self._control(item)
             if self._wire is not wire:  # a callback turned to another engine
@@ -376,18 +380,10 @@ class EngineLink(QObject):
 
     def _heartbeat(self) -> None:
         if self.view.connection == ConnectionState.READY:
-            self.request(Ping(), self._ponged)
+            self.request(Ping(), lambda _reply: None)
         else:
             self.request(GetStatus(), self._statused)
         self._ask_snapshot()
-
-    def _ponged(self, reply: EngineMessage) -> None:
-        """The engine forgets a client that was silent for long (a laptop asleep) and cancels its requests."""
-        if isinstance(reply, Failed) and reply.code != "gone":
-            streams, self._streams = self._streams, {}
-            for id, on_message in streams.items():
-                on_message(Failed(id=id, code=reply.code, message=reply.message))
-            self.request(Hello(client="app"), self._welcomed)
 
     def _ended(self) -> None:
         """The process is gone: as somebody wished, or not."""
@@ -416,7 +412,10 @@ class EngineLink(QObject):
         if self._wire is not None:
             self._wire.close()
             self._wire = None
+        self._fail_all(Failed(code="gone", message=reason))
+
+    def _fail_all(self, reason: Failed) -> None:
         replies, self._replies = self._replies, {}
         streams, self._streams = self._streams, {}
         for id, on_message in (*streams.items(), *replies.items()):
-            on_message(Failed(id=id, code="gone", message=reason))
+            on_message(msgspec.structs.replace(reason, id=id))

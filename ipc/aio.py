@@ -19,61 +19,37 @@ import msgspec
 import zmq
 import zmq.asyncio
 
-from . import protocol
-from .client import EngineError, EngineGone, M, Watch, default_name, expect, open_control, submission
+from .answer import Answer
 from .endpoint import Connection, connect, find
+from .line import EngineError, EngineGone, Line, default_name, open_control
 from .protocol import (
     Accepted,
-    BlockDetail,
-    Cancel,
+    Bye,
     ChatMessage,
     ClientMessage,
-    ConfigReply,
-    DescribeBlock,
-    DescribeRequest,
-    Done,
     EngineMessage,
-    EngineStatus,
     Failed,
     Finished,
-    GetConfig,
-    GetSnapshot,
-    GetStatus,
-    Hello,
     Message,
-    Ping,
-    Reconfigure,
-    Reconfigured,
-    ReconfigureReport,
-    Release,
-    RequestDetail,
-    SetPriority,
-    SettingInfo,
-    Shutdown,
-    SnapshotReply,
-    StatusReply,
     Submit,
     Tokens,
     Welcome,
 )
 from .subscriber import QUEUE, Sequences
 from .telemetry import TOPICS, TelemetryMessage, decode_frames
+from .verbs import Awaiting, Call, R, expect, submission
 
 
-class AsyncStream:
+class AsyncStream(Answer):
     """The answer to one :class:`Submit`: iterate over its :class:`Tokens` as they come.
 
     Iteration ends with the request (also when it was cancelled) and raises :class:`EngineError` where it failed.
     """
 
     def __init__(self, client: AsyncClient, submit: Submit) -> None:
-        self.id = submit.id
+        super().__init__(submit.id)
         self._client = client
         self._changed = asyncio.Event()
-        self._received: list[Tokens] = []
-        self._accepted: Accepted | None = None
-        self._finished: Finished | None = None
-        self._error: EngineError | None = None
 
     async def __aiter__(self) -> AsyncIterator[Tokens]:
         given = 0
@@ -86,37 +62,27 @@ class AsyncStream:
         if self._error:
             raise self._error
 
-    @property
-    def ended(self) -> bool:
-        return self._finished is not None or self._error is not None
-
     async def accepted(self) -> Accepted:
         """Wait until the request is queued. Raises :class:`EngineError` where it was refused."""
         while self._accepted is None and not self.ended:
             await self._change()
-        if self._accepted is None and self._error:
-            raise self._error
-        assert self._accepted is not None
-        return self._accepted
+        return self._known_accepted()
 
     async def finished(self) -> Finished:
         """Wait until the request ends. Raises :class:`EngineError` where it failed."""
         while not self.ended:
             await self._change()
-        if self._error:
-            raise self._error
-        assert self._finished is not None
-        return self._finished
+        return self._known_finished()
 
     async def text(self, index: int = 0) -> str:
         """The whole text of one sample; waits until the request ends."""
         await self.finished()
-        return "".join(t.text for t in self._received if t.index == index)
+        return self._known_text(index)
 
     async def token_ids(self, index: int = 0) -> list[int]:
         """All tokens of one sample; waits until the request ends."""
         await self.finished()
-        return [token for t in self._received if t.index == index for token in t.token_ids]
+        return self._known_tokens(index)
 
     async def cancel(self) -> None:
         """End the request; what it produced until then can still be read."""
@@ -128,16 +94,7 @@ class AsyncStream:
         await self._changed.wait()
 
     def _take(self, answer: EngineMessage | EngineError) -> None:
-        if isinstance(answer, Tokens):
-            self._received.append(answer)
-        elif isinstance(answer, Accepted):
-            self._accepted = answer
-        elif isinstance(answer, Finished):
-            self._finished = answer
-        elif isinstance(answer, EngineError):
-            self._error = answer
-        elif isinstance(answer, Failed):
-            self._error = EngineError.of(answer)
+        self._note(answer)
         self._changed.set()
 
 
@@ -178,7 +135,7 @@ class AsyncSubscription:
         self._context.term()
 
 
-class AsyncClient:
+class AsyncClient(Awaiting):
     """A connection to one engine, for one event loop. Arguments as :class:`.client.Client`; ``async with`` opens it.
 
     Entering raises :class:`EngineGone` where the engine does not answer or does not accept the key, and
@@ -190,7 +147,7 @@ class AsyncClient:
     ) -> None:
         self.connection = connection if isinstance(connection, Connection) else find(connection)
         self.timeout = timeout
-        self._name = name or default_name()
+        self._line = Line(self.connection, name or default_name(), self._fail_all)
         self._numbers = itertools.count(1)
         self._waits: dict[str, Callable[[EngineMessage | EngineError], None]] = {}
         self._streams: dict[str, AsyncStream] = {}
@@ -200,10 +157,9 @@ class AsyncClient:
     async def open(self) -> Self:
         self._context = zmq.asyncio.Context()
         self._control, self._monitor = open_control(self._context, self.connection)
-        self._watch = Watch(self.connection)
-        self._tasks = [asyncio.create_task(work()) for work in (self._listen, self._beat, self._watch_handshakes)]
+        self._tasks = [asyncio.create_task(work()) for work in (self._listen, self._beat, self._watch_connection)]
         try:
-            self.hello = (await self._ask(Hello(client=self._name), Welcome)).status
+            self.hello = expect(await self.request(self._line.hello(self._next_id())), Welcome).status
         except BaseException:
             await self.close()
             raise
@@ -218,12 +174,11 @@ class AsyncClient:
         await self.close()
 
     async def close(self) -> None:
-        """Cancel what still runs for this client and close the connection."""
+        """Say goodbye, which cancels what still runs for this client, and close the connection."""
         if self._control.closed:
             return
         if self._gone is None:
-            for id in self._streams:
-                self._send(Cancel(id=self._next_id(), request=id))
+            self._send(Bye())
         self._end(EngineError("This client was closed.", code="closed"))
         for task in self._tasks:
             task.cancel()
@@ -258,38 +213,6 @@ class AsyncClient:
             self._send(submit)
         return stream
 
-    async def cancel(self, id: str) -> None:
-        await self._ask(Cancel(request=id), Done)
-
-    async def set_priority(self, id: str, priority: str | int) -> None:
-        await self._ask(SetPriority(request=id, priority=priority), Done)
-
-    async def status(self) -> EngineStatus:
-        return (await self._ask(GetStatus(), StatusReply)).status
-
-    async def config(self) -> list[SettingInfo]:
-        return (await self._ask(GetConfig(), ConfigReply)).settings
-
-    async def reconfigure(self, changes: dict[str, Any], *, dry_run: bool = False) -> ReconfigureReport:
-        return (await self._ask(Reconfigure(changes=changes, dry_run=dry_run), Reconfigured)).report
-
-    async def snapshot(self) -> SnapshotReply:
-        return await self._ask(GetSnapshot(), SnapshotReply)
-
-    async def describe_block(self, block: int, tier: str = "device", group: str = "") -> BlockDetail:
-        return await self._ask(DescribeBlock(tier=tier, block=block, group=group), BlockDetail)
-
-    async def describe_request(self, id: str, group: str = "") -> RequestDetail:
-        return await self._ask(DescribeRequest(request=id, group=group), RequestDetail)
-
-    async def release(self) -> None:
-        """Let the engine live on when the process that started it ends."""
-        await self._ask(Release(), Done)
-
-    async def shutdown(self, drain: bool = False) -> None:
-        """Stop the engine: after finishing what it has (``drain``), or at once."""
-        await self._ask(Shutdown(drain=drain), Done)
-
     def subscribe(self, topics: Sequence[bytes] = TOPICS) -> AsyncSubscription:
         """Telemetry of this engine; all topics unless some are named."""
         return AsyncSubscription(self.connection, topics)
@@ -322,14 +245,21 @@ class AsyncClient:
             raise reply
         return reply
 
-    async def _ask(self, message: ClientMessage, kind: type[M]) -> M:
-        return expect(await self.request(message), kind)
+    async def _carry_out(self, call: Call[R]) -> R:
+        return call.read(await self.request(call.message))
 
     def _send(self, message: Message) -> None:
+        self._put(self._line.write(message))
+
+    def _put(self, frame: bytes) -> None:
         # The socket's queue has no bound, so a message is taken at once; or the socket has given up on the engine, and
-        # the watch will say so.
-        sent = self._control.send(protocol.encode(message), zmq.NOBLOCK)
+        # the line will say so.
+        sent = self._control.send(frame, zmq.NOBLOCK)
         sent.add_done_callback(lambda future: future.cancelled() or future.exception())
+
+    def _put_due(self) -> None:
+        for frame in self._line.due():
+            self._put(frame)
 
     def _next_id(self) -> str:
         return f"call-{next(self._numbers)}"
@@ -338,13 +268,10 @@ class AsyncClient:
 
     async def _listen(self) -> None:
         while True:
-            frame = await self._control.recv()
-            self._watch.heard()
-            try:
-                message = protocol.decode_engine(frame)
-            except msgspec.DecodeError as error:
-                message = Failed(id=protocol.decode_id(frame), code="protocol", message=f"Not understood: {error}.")
-            self._dispatch(message)
+            message = self._line.read(await self._control.recv())
+            self._put_due()
+            if message is not None:
+                self._dispatch(message)
 
     def _dispatch(self, message: EngineMessage) -> None:
         if message.id in self._streams:
@@ -356,23 +283,28 @@ class AsyncClient:
 
     async def _beat(self) -> None:
         while True:
-            await asyncio.sleep(self._watch.next_ping(time.monotonic()))
+            await asyncio.sleep(self._line.next_ping(time.monotonic()))
             now = time.monotonic()
-            if not self._watch.ping_due(now):
+            ping = self._line.ping(now)
+            if ping is None:
                 continue
-            self._send(Ping(id="ping"))
-            gone = self._watch.verdict(now)
+            self._put(ping)
+            gone = self._line.verdict(now)
             if gone is not None:
                 await asyncio.sleep(0)  # its last words may have come meanwhile
                 self._end(gone)
                 return
 
-    async def _watch_handshakes(self) -> None:
+    async def _watch_connection(self) -> None:
         while True:
-            self._watch.monitored(await self._monitor.recv_multipart())
+            self._line.monitored(await self._monitor.recv_multipart())
+            self._put_due()
 
     def _end(self, error: EngineError) -> None:
         self._gone = self._gone or error
+        self._fail_all(error)
+
+    def _fail_all(self, error: EngineError) -> None:
         waits, self._waits = list(self._waits.values()), {}
         streams, self._streams = list(self._streams.values()), {}
         for receive in waits:

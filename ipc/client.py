@@ -13,225 +13,58 @@ from __future__ import annotations
 import contextlib
 import itertools
 import math
-import os
 import queue
 import socket
-import struct
-import sys
 import threading
 import time
-import uuid
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Self
 
 import msgspec
 import zmq
 
-from . import protocol
-from .endpoint import Connection, connect, find
+from .answer import Answer
+from .endpoint import Connection, find
+from .line import EngineError, EngineGone, Line, Receiver, default_name, open_control
 from .protocol import (
-    GONE_AFTER_S,
-    HEARTBEAT_S,
     Accepted,
-    BlockDetail,
-    Cancel,
+    Bye,
     ChatMessage,
     ClientMessage,
-    ConfigReply,
-    DescribeBlock,
-    DescribeRequest,
-    Done,
     EngineMessage,
     EngineStatus,
     Failed,
     Finished,
-    GetConfig,
-    GetSnapshot,
-    GetStatus,
-    Hello,
     Message,
-    Ping,
-    Reconfigure,
-    Reconfigured,
-    ReconfigureReport,
-    Release,
-    RequestDetail,
-    SetPriority,
-    SettingInfo,
-    Shutdown,
-    SnapshotReply,
-    StatusReply,
     Submit,
     Tokens,
     Welcome,
 )
 from .subscriber import Subscription
 from .telemetry import TOPIC_EVENT, Event
-from .vocabulary import EngineState, SamplingParams
+from .verbs import Blocking, Call, R, expect, submission
+from .vocabulary import EngineState
 
-_MONITOR_EVENT = struct.Struct("=hi")  # event, value
-
-M = TypeVar("M", bound=Message)
-
-
-class EngineError(Exception):
-    """What an engine answered instead; ``code`` as in :class:`~.protocol.Failed`, or ``timeout``."""
-
-    def __init__(self, message: str, *, code: str = "internal", field: str = "") -> None:
-        super().__init__(message)
-        self.message = message
-        self.code = code
-        self.field = field
-
-    @classmethod
-    def of(cls, failed: Failed) -> EngineError:
-        return cls(failed.message, code=failed.code, field=failed.field)
-
-
-class EngineGone(EngineError):
-    """The engine died, stopped, or did not answer for ``GONE_AFTER_S`` (code ``gone``), or took no key (``key``)."""
-
-    def __init__(self, message: str, *, code: str = "gone") -> None:
-        super().__init__(message, code=code)
-
-
-#: What a reply's receiver is called with: each message of the answer, or once the error that ended the wait for it.
-Receiver = Callable[["EngineMessage | EngineError"], None]
-
-
-# --- what the blocking and the asynchronous client share ----------------------------------------------------------
-
-
-def submission(
-    prompt: str | Submit | None,
-    messages: Sequence[ChatMessage | dict[str, str]] | None,
-    token_ids: Sequence[int] | None,
-    priority: str | int,
-    cache_salt: str,
-    sampling: dict[str, Any],
-) -> Submit:
-    """A :class:`Submit` with an id, from one or from its parts."""
-    if isinstance(prompt, Submit):
-        return prompt if prompt.id else msgspec.structs.replace(prompt, id=uuid.uuid4().hex)
-    return Submit(
-        id=uuid.uuid4().hex,
-        prompt=prompt,
-        messages=None if messages is None else [msgspec.convert(m, ChatMessage) for m in messages],
-        token_ids=None if token_ids is None else list(token_ids),
-        sampling=SamplingParams(**{**sampling, "stop": tuple(sampling.get("stop", ()))}),
-        priority=priority,
-        cache_salt=cache_salt,
-    )
-
-
-def default_name() -> str:
-    """How a client introduces itself unless told otherwise: its program and process."""
-    program = os.path.basename(sys.argv[0]) if sys.argv and sys.argv[0] else "python"  # noqa: PTH119
-    return f"{program}:{os.getpid()}"
-
-
-def expect(answer: EngineMessage | EngineError, kind: type[M]) -> M:
-    """The answer, which must be of ``kind``; raises what it states otherwise."""
-    if isinstance(answer, EngineError):
-        raise answer
-    if isinstance(answer, Failed):
-        raise EngineError.of(answer)
-    if not isinstance(answer, kind):
-        raise EngineError(
-            f"The engine answered {type(answer).__name__} where {kind.__name__} belongs.", code="protocol"
-        )
-    return answer
-
-
-def open_control(context: zmq.Context[Any], connection: Connection) -> tuple[Any, Any]:
-    """A connected DEALER and its monitor, which tells of failed handshakes; of the context's own socket class."""
-    control = context.socket(zmq.DEALER)
-    monitor = control.get_monitor_socket(
-        zmq.EVENT_CONNECTED | zmq.EVENT_DISCONNECTED | zmq.EVENT_HANDSHAKE_SUCCEEDED
-        | zmq.EVENT_HANDSHAKE_FAILED_AUTH | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
-    )  # fmt: skip
-    control.set(zmq.SNDHWM, 0)  # the engine reads whatever comes; what it refuses it says
-    control.set(zmq.RCVHWM, 0)
-    connect(control, connection.control, connection.server_key)
-    return control, monitor
-
-
-class Watch:
-    """Whether an engine is still there: fed with what is heard, asked at every beat."""
-
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
-        self._asked: float | None = None  # the first ping since the engine was last heard
-        self._pinged = time.monotonic()  # hello comes before any ping
-        self._failed_handshakes = 0
-        self._shaking = False
-
-    def heard(self) -> None:
-        self._asked = None
-
-    def next_ping(self, now: float) -> float:
-        """Seconds until the next ping is due."""
-        return max(0.0, self._pinged + HEARTBEAT_S - now)
-
-    def ping_due(self, now: float) -> bool:
-        if self.next_ping(now) > 0:
-            return False
-        self._pinged = now
-        if self._asked is None:
-            self._asked = now
-        return True
-
-    def monitored(self, frames: list[bytes]) -> None:
-        """Take in one event of the socket's monitor."""
-        # zmq.utils.monitor would do this, and import asyncio for it.
-        kind, _ = _MONITOR_EVENT.unpack(frames[0])
-        if kind == zmq.EVENT_CONNECTED:
-            self._shaking = True
-        elif kind == zmq.EVENT_HANDSHAKE_SUCCEEDED:
-            self._shaking = False
-            self._failed_handshakes = 0
-        elif kind == zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL:  # not tried again by the socket
-            self._failed_handshakes = 2
-        elif kind != zmq.EVENT_DISCONNECTED or self._shaking:  # told off, or cut off before the handshake was done
-            self._shaking = False
-            self._failed_handshakes += 1
-
-    def verdict(self, now: float) -> EngineGone | None:
-        """Why the engine counts as gone, if it does."""
-        c = self._connection
-        if c.local and not c.process_alive():
-            return EngineGone(f"The engine {c.name!r} ended (process {c.pid}).")
-        if self._failed_handshakes >= 2:
-            key = "the key in use is not the engine's" if c.server_key else "the engine wants a key"
-            return EngineGone(f"Whoever listens at {c.control} does not accept this connection: {key}.", code="key")
-        if self._asked is not None and now - self._asked > GONE_AFTER_S:
-            return EngineGone(
-                f"The engine {c.name!r} (process {c.pid}) has not answered for {now - self._asked:.0f} s."
-            )
-        return None
+__all__ = ["Client", "EngineError", "EngineGone", "Stream"]
 
 
 # --- streams ----------------------------------------------------------------------------------------------------
 
 
-class Stream:
+class Stream(Answer):
     """The answer to one :class:`Submit`: iterate over its :class:`Tokens` as they come.
 
     Iteration ends with the request (also when it was cancelled) and raises :class:`EngineError` where it failed.
     """
 
     def __init__(self, client: Client, submit: Submit) -> None:
-        self.id = submit.id
+        super().__init__(submit.id)
         self._client = client
         self._answers: queue.SimpleQueue[EngineMessage | EngineError] = queue.SimpleQueue()
         self._tokens: deque[Tokens] = deque()  # arrived while something else was waited for
-        self._received: list[Tokens] = []
-        self._accepted: Accepted | None = None
-        self._finished: Finished | None = None
-        self._error: EngineError | None = None
 
     def __iter__(self) -> Iterator[Tokens]:
         while self._tokens or not self.ended:
@@ -243,57 +76,39 @@ class Stream:
             raise self._error
 
     @property
-    def ended(self) -> bool:
-        return self._finished is not None or self._error is not None
-
-    @property
     def accepted(self) -> Accepted:
         """Waits until the request is queued. Raises :class:`EngineError` where it was refused."""
         while self._accepted is None and not self.ended:
             self._take()
-        if self._accepted is None and self._error:
-            raise self._error
-        assert self._accepted is not None
-        return self._accepted
+        return self._known_accepted()
 
     @property
     def finished(self) -> Finished:
         """Waits until the request ends. Raises :class:`EngineError` where it failed."""
         while not self.ended:
             self._take()
-        if self._error:
-            raise self._error
-        assert self._finished is not None
-        return self._finished
+        return self._known_finished()
 
     def text(self, index: int = 0) -> str:
         """The whole text of one sample; waits until the request ends."""
         _ = self.finished
-        return "".join(t.text for t in self._received if t.index == index)
+        return self._known_text(index)
 
     def token_ids(self, index: int = 0) -> list[int]:
         """All tokens of one sample; waits until the request ends."""
         _ = self.finished
-        return [token for t in self._received if t.index == index for token in t.token_ids]
+        return self._known_tokens(index)
 
     def cancel(self) -> None:
         """End the request; what it produced until then can still be read."""
         if not self.ended:
             self._client.cancel(self.id)
 
-    def _take(self, timeout: float | None = None) -> None:
-        answer = self._answers.get(timeout=timeout)
+    def _take(self) -> None:
+        answer = self._answers.get()
         if isinstance(answer, Tokens):
             self._tokens.append(answer)
-            self._received.append(answer)
-        elif isinstance(answer, Accepted):
-            self._accepted = answer
-        elif isinstance(answer, Finished):
-            self._finished = answer
-        elif isinstance(answer, EngineError):
-            self._error = answer
-        elif isinstance(answer, Failed):
-            self._error = EngineError.of(answer)
+        self._note(answer)
 
 
 # --- the client -------------------------------------------------------------------------------------------------
@@ -305,7 +120,7 @@ class _Wait:
     stream: bool  # ends with Finished or Failed, not with the first answer
 
 
-class Client:
+class Client(Blocking):
     """A connection to one engine. Every method may be called from any thread.
 
     Args:
@@ -324,7 +139,7 @@ class Client:
     ) -> None:
         self.connection = connection if isinstance(connection, Connection) else find(connection)
         self.timeout = timeout
-        self._name = name or default_name()
+        self._line = Line(self.connection, name or default_name(), self._fail_all)
         self._numbers = itertools.count(1)
         self._lock = threading.Lock()
         self._waits: dict[str, _Wait] = {}
@@ -338,7 +153,7 @@ class Client:
         self._thread = threading.Thread(target=self._run, name="pagedeck-client", daemon=True)
         self._thread.start()
         try:
-            self.hello = self._ask(Hello(client=self._name), Welcome).status
+            self.hello = expect(self.request(self._line.hello(self._next_id())), Welcome).status
         except BaseException:
             self.close()
             raise
@@ -352,13 +167,12 @@ class Client:
         self.close()
 
     def close(self) -> None:
-        """Cancel what still runs for this client and close the connection."""
+        """Say goodbye, which cancels what still runs for this client, and close the connection."""
         if self._closing:
             return
         with self._lock:
             self._closing = True
-            streams = [id for id, wait in self._waits.items() if wait.stream]
-            self._outgoing.extend(Cancel(id=self._next_id(), request=id) for id in streams)
+            self._outgoing.append(Bye())
         self._wake()
         if threading.current_thread() is not self._thread:
             self._thread.join()
@@ -381,38 +195,6 @@ class Client:
         stream = Stream(self, submit)
         self.post(submit, stream._answers.put)
         return stream
-
-    def cancel(self, id: str) -> None:
-        self._ask(Cancel(request=id), Done)
-
-    def set_priority(self, id: str, priority: str | int) -> None:
-        self._ask(SetPriority(request=id, priority=priority), Done)
-
-    def status(self) -> EngineStatus:
-        return self._ask(GetStatus(), StatusReply).status
-
-    def config(self) -> list[SettingInfo]:
-        return self._ask(GetConfig(), ConfigReply).settings
-
-    def reconfigure(self, changes: dict[str, Any], *, dry_run: bool = False) -> ReconfigureReport:
-        return self._ask(Reconfigure(changes=changes, dry_run=dry_run), Reconfigured).report
-
-    def snapshot(self) -> SnapshotReply:
-        return self._ask(GetSnapshot(), SnapshotReply)
-
-    def describe_block(self, block: int, tier: str = "device", group: str = "") -> BlockDetail:
-        return self._ask(DescribeBlock(tier=tier, block=block, group=group), BlockDetail)
-
-    def describe_request(self, id: str, group: str = "") -> RequestDetail:
-        return self._ask(DescribeRequest(request=id, group=group), RequestDetail)
-
-    def release(self) -> None:
-        """Let the engine live on when the process that started it ends."""
-        self._ask(Release(), Done)
-
-    def shutdown(self, drain: bool = False) -> None:
-        """Stop the engine: after finishing what it has (``drain``), or at once."""
-        self._ask(Shutdown(drain=drain), Done)
 
     def subscribe(self, topics: Sequence[bytes] | None = None) -> Subscription:
         """Telemetry of this engine; all topics unless some are named. It belongs to the calling thread."""
@@ -478,8 +260,8 @@ class Client:
             self._wake()
         return message.id
 
-    def _ask(self, message: ClientMessage, kind: type[M]) -> M:
-        return expect(self.request(message), kind)
+    def _carry_out(self, call: Call[R]) -> R:
+        return call.read(self.request(call.message))
 
     def _next_id(self) -> str:
         return f"call-{next(self._numbers)}"
@@ -496,24 +278,24 @@ class Client:
         except zmq.ZMQError as error:
             self._end(EngineGone(f"{self.connection.control} cannot be connected to: {error}."))
             return
-        watch = Watch(self.connection)
+        line = self._line
         poller = zmq.Poller()
         for source in (control, monitor, self._wake_out.fileno()):
             poller.register(source, zmq.POLLIN)
         try:
             while not self._closing:
-                poller.poll(math.ceil(1000 * watch.next_ping(time.monotonic())))
-                self._send(control)
-                self._receive(control, watch)
+                poller.poll(math.ceil(1000 * line.next_ping(time.monotonic())))
                 while monitor.poll(0):
-                    watch.monitored(monitor.recv_multipart())
+                    line.monitored(monitor.recv_multipart())
+                self._receive(control)
+                self._send(control)
                 now = time.monotonic()
-                if watch.ping_due(now):
-                    self._outgoing.append(Ping(id="ping"))
-                    self._send(control)
-                    gone = watch.verdict(now)
+                ping = line.ping(now)
+                if ping is not None:
+                    self._put(control, ping)
+                    gone = line.verdict(now)
                     if gone is not None:
-                        self._receive(control, watch)  # its last words may have come meanwhile
+                        self._receive(control)  # its last words may have come meanwhile
                         self._end(gone)
                         return
             self._send(control)
@@ -531,23 +313,24 @@ class Client:
     def _send(self, control: zmq.Socket[bytes]) -> None:
         with contextlib.suppress(BlockingIOError):
             self._wake_out.recv(4096)
-        with contextlib.suppress(zmq.Again):  # the socket has given up on the engine: the watch will say so
-            while self._outgoing:
-                control.send(protocol.encode(self._outgoing[0]), zmq.NOBLOCK)
-                self._outgoing.popleft()
+        for frame in self._line.due():
+            self._put(control, frame)
+        while self._outgoing:
+            self._put(control, self._line.write(self._outgoing.popleft()))
 
-    def _receive(self, control: zmq.Socket[bytes], watch: Watch) -> None:
+    def _put(self, control: zmq.Socket[bytes], frame: bytes) -> None:
+        with contextlib.suppress(zmq.Again):  # the socket has given up on the engine: the line will say so
+            control.send(frame, zmq.NOBLOCK)
+
+    def _receive(self, control: zmq.Socket[bytes]) -> None:
         while True:
             try:
                 frame = control.recv(zmq.NOBLOCK)
             except zmq.Again:
                 return
-            watch.heard()
-            try:
-                message = protocol.decode_engine(frame)
-            except msgspec.DecodeError as error:
-                message = Failed(id=protocol.decode_id(frame), code="protocol", message=f"Not understood: {error}.")
-            self._dispatch(message)
+            message = self._line.read(frame)
+            if message is not None:
+                self._dispatch(message)
 
     def _dispatch(self, message: EngineMessage) -> None:
         with self._lock:
@@ -558,8 +341,12 @@ class Client:
             wait.receive(message)
 
     def _end(self, error: EngineError) -> None:
+        self._gone = error
+        self._fail_all(error)
+
+    def _fail_all(self, error: EngineError) -> None:
         with self._lock:
-            self._gone = error
+            self._outgoing.clear()
             waits, self._waits = list(self._waits.values()), {}
         for wait in waits:
             wait.receive(error)

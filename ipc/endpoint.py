@@ -22,7 +22,7 @@ from typing import Any
 import msgspec
 import zmq
 
-from .protocol import GONE_AFTER_S, HEARTBEAT_S, MAX_MESSAGE_BYTES, PROTOCOL_VERSION
+from .protocol import HEARTBEAT_S, MAX_MESSAGE_BYTES, PROTOCOL_VERSION
 from .vocabulary import Refused
 
 #: Overrides of the two folders.
@@ -31,6 +31,9 @@ STATE_VARIABLE = "PAGEDECK_STATE"
 
 #: The longest path of a Unix socket: sun_path less its final zero (104 bytes on macOS and the BSDs).
 MAX_SOCKET_PATH = 107 if sys.platform.startswith("linux") else 103
+
+#: Silence after which a TCP connection counts as broken, and another one is tried.
+_CONNECTION_DEAD_S = 10.0
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
@@ -268,7 +271,7 @@ def find(name: str | None = None) -> Connection:
     if not live:
         raise Refused("No engine runs; start one with `pagedeck serve`.", field="name")
     if len(live) > 1:
-        raise Refused(f"Several engines run: {names}; say which one.", field="name")
+        raise Refused(f"Several engines run: {names}; say which one with --name.", field="name")
     return live[0]
 
 
@@ -311,6 +314,7 @@ def bind(context: zmq.Context[zmq.Socket[bytes]], *, name: str, listen: str | No
         for socket in (control, telemetry):
             set_defaults(socket)
         control.set(zmq.ROUTER_MANDATORY, 1)
+        control.set(zmq.ROUTER_HANDOVER, 1)  # a client may come back before its old connection is known to be dead
         if listen is None and zmq.has("ipc"):
             addresses = _bind_ipc(control, telemetry, epoch)
         else:
@@ -328,16 +332,22 @@ def bind(context: zmq.Context[zmq.Socket[bytes]], *, name: str, listen: str | No
 
 
 def set_defaults(socket: zmq.Socket[Any]) -> None:
-    """What ZeroMQ leaves open by default: endless lingering, endless messages, no heartbeats."""
+    """What ZeroMQ leaves open by default: endless lingering, endless messages."""
     socket.set(zmq.LINGER, 0)
     socket.set(zmq.MAXMSGSIZE, MAX_MESSAGE_BYTES)
+
+
+def _notice_dead_connections(socket: zmq.Socket[Any]) -> None:
+    """For TCP, which does not tell. A local socket does: there, silence only means that the other side stands still."""
     socket.set(zmq.HEARTBEAT_IVL, round(HEARTBEAT_S * 1000))
-    socket.set(zmq.HEARTBEAT_TIMEOUT, round(GONE_AFTER_S * 1000))
+    socket.set(zmq.HEARTBEAT_TIMEOUT, round(_CONNECTION_DEAD_S * 1000))
 
 
 def connect(socket: zmq.Socket[Any], address: str, server_key: str) -> None:
     """Connect a client's socket, with a key pair of its own where the engine has a key."""
     set_defaults(socket)
+    if not address.startswith("ipc://"):
+        _notice_dead_connections(socket)
     socket.set(zmq.IPV6, "[" in address)
     if server_key:
         public, secret = zmq.curve_keypair()
@@ -376,6 +386,7 @@ def _bind_tcp(control: zmq.Socket[bytes], telemetry: zmq.Socket[bytes], listen: 
     bound = []
     for socket, wanted in ((control, port), (telemetry, 0)):
         address = f"tcp://{host}:{wanted or '*'}"
+        _notice_dead_connections(socket)
         socket.set(zmq.IPV6, "[" in host)
         try:
             socket.bind(address)

@@ -20,32 +20,52 @@ PROTOCOL_VERSION = 1
 #: Larger frames are refused by the socket (ZMQ_MAXMSGSIZE).
 MAX_MESSAGE_BYTES = 64 * 1024 * 1024
 
-#: Seconds between a client's pings, and the silence after which either side takes the other for gone.
+#: Seconds between a client's pings, and the silence after which either side takes the other for gone. Whoever stood
+#: still or was cut off for less goes on as if nothing had been.
 HEARTBEAT_S = 1.0
-GONE_AFTER_S = 10.0
+GONE_AFTER_S = 30.0
 
 
 class Message(msgspec.Struct, kw_only=True, omit_defaults=True, tag_field="type", tag=str.lower):
+    """``serial`` and ``seen`` are there for clients that number their messages, see :class:`Hello`."""
+
     id: str = ""
+    serial: int = 0  # the number of this message among its sender's, from 1; 0 for those that may get lost
+    seen: int = 0  # the number of the last message that its sender has from the other side
 
 
 # --- client to engine -------------------------------------------------------------------------------------------
 
 
 class Hello(Message):
-    """The first message of a client. Answered by :class:`Welcome`, or :class:`Failed` for another version."""
+    """The first message of a client. Answered by :class:`Welcome`, or :class:`Failed` for another version.
+
+    A client that sets its socket's routing id and numbers its messages (``numbered``, all but hello and ping, see
+    :mod:`.ledger`) loses nothing when its connection breaks: it says hello again over the new one, with ``resumes`` and
+    the last message that it has ``seen``, and so does the engine in its :class:`Welcome`; both repeat what the other
+    misses. Where that cannot be, the answer is :class:`Failed` (``slow_client``, ``lost``): all that the client asked
+    has ended, and it begins anew. ``pid``, where the engine can look at it, tells the engine whether a client whose
+    connection broke can come back at all.
+    """
 
     version: int = PROTOCOL_VERSION
     client: str = ""
+    numbered: bool = False
+    resumes: bool = False
+    pid: int = 0
 
 
 class Ping(Message):
     """Keeps the client alive in the engine's eyes. Answered by :class:`Pong`.
 
     A client that was silent for ``GONE_AFTER_S``, or too slow, is given up and its requests are cancelled. Should it
-    speak again, it hears how its requests ended, its message is answered by :class:`Failed` (``slow_client``), and it
-    counts as a client again.
+    speak again, each of its requests fails (``slow_client``) and so does its message; then it counts as a client
+    again, one that numbers its messages as soon as it says hello.
     """
+
+
+class Bye(Message):
+    """The client leaves; its requests are cancelled. Not answered."""
 
 
 class ChatMessage(msgspec.Struct, omit_defaults=True):
@@ -226,7 +246,7 @@ class Failed(Message):
     """A request or message that could not be served. ``code`` is for programs, ``message`` one sentence for people.
 
     Codes: ``invalid``, ``protocol``, ``loading``, ``draining``, ``unknown_request``, ``duplicate``, ``too_long``,
-    ``queue_full``, ``too_large``, ``model``, ``internal``, ``shutdown``, ``slow_client``.
+    ``queue_full``, ``too_large``, ``model``, ``internal``, ``shutdown``, ``slow_client``, ``lost``.
     """
 
     code: str = "internal"
@@ -289,7 +309,7 @@ class RequestDetail(Message):
 
 
 ClientMessage = (
-    Hello | Ping | Submit | Cancel | SetPriority | GetStatus | GetSnapshot | GetConfig | Reconfigure
+    Hello | Ping | Bye | Submit | Cancel | SetPriority | GetStatus | GetSnapshot | GetConfig | Reconfigure
     | DescribeBlock | DescribeRequest | Release | Shutdown
 )  # fmt: skip
 EngineMessage = (

@@ -149,14 +149,14 @@ class SamplingParams:
             if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
                 raise Refused.value(name, value, accepted)
 
-        integer("max_tokens", 1, 10_000_000, "an integer from 1")
+        integer("max_tokens", 1, 10_000_000, "an integer from 1 to 10,000,000")
         number("temperature", 0.0, 100.0, "0 (greedy) to 100")
-        integer("top_k", 0, 2**31 - 1, "an integer from 0 (0 is off)")
+        integer("top_k", 0, 2**31 - 1, f"an integer from 0 (off) to {2**31 - 1:,}")
         number("top_p", 0.0, 1.0, "more than 0 up to 1 (1 is off)", open_low=True)
         number("min_p", 0.0, 1.0, "0 (off) to 1")
         integer("n", 1, 64, "an integer from 1 to 64")
         if self.seed is not None:
-            integer("seed", -(2**63), 2**63 - 1, "a 64-bit integer, or none")
+            integer("seed", -(2**63), 2**63 - 1, "an integer from -2^63 to 2^63 - 1, or none")
         if not isinstance(self.stop, list | tuple) or len(self.stop) > 16:
             raise Refused.value("stop", self.stop, "up to 16 strings")
         for text in self.stop:

@@ -173,12 +173,15 @@ def test_progress_on_a_terminal_is_one_line_and_leaves_none() -> None:
         def isatty(self) -> bool:
             return True
 
-    stream = Terminal()
-    with Progress(stream) as progress:
+    stream, now = Terminal(), iter((100.0, 101.0, 101.2, 107.9))
+    with Progress(stream, lambda: next(now)) as progress:
         progress("Loading", 0.25)
         progress("Loading", 0.5)
+        progress("Loading", 0.5)
+        progress("Warming up", None)
     assert "\n" not in stream.getvalue()
-    assert stream.getvalue().split("\r\x1b[K") == ["", "Loading (25%)", "Loading (50%)", ""]
+    lines = ["Loading (25%)", "Loading (50%) · 1 s", "Warming up · 7 s"]
+    assert stream.getvalue().split("\r\x1b[K") == ["", *lines, ""]
 
 
 def test_progress_in_a_file_is_a_line_a_stage() -> None:

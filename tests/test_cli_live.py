@@ -84,6 +84,37 @@ def test_one_question_one_answer() -> None:
     assert answer.stdout == chat("the quick brown", "--temperature", "0").stdout
 
 
+def test_an_engine_that_is_about_to_stop_is_not_talked_to(
+    engine, engine_process, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As when the app was killed a moment ago: its engine still finishes something."""
+
+    class Another:
+        def __init__(self, name: str) -> None:
+            self.name = name
+
+        def __enter__(self) -> Another:
+            return self
+
+        def __exit__(self, *_: object) -> None:
+            pass
+
+        def wait_ready(self, _report: object) -> object:
+            return engine.connection
+
+    monkeypatch.setattr("pagedeck.commands.chat.Engine", Another)
+    with engine_process(name="ending") as ending, Client(ending.connection) as client:
+        monkeypatch.setenv("PAGEDECK_RUNTIME", str(Path(ending.connection.path).parent))
+        stream = client.submit(prompt="on", max_tokens=3000, ignore_eos=True)
+        assert stream.accepted
+        client.shutdown(drain=True)
+        assert main(["chat", "the quick", "--max-tokens", "2"]) == 0
+        assert "'ending' is about to stop; another one is started" in capsys.readouterr().err
+        assert main(["chat", "the quick", "--name", "ending"]) == 1
+        assert "'ending' is about to stop and takes nothing new" in capsys.readouterr().err
+        stream.cancel()
+
+
 def test_a_question_through_a_pipe() -> None:
     assert chat("--seed", "5", said="the lazy dog").stdout == chat("the lazy dog", "--seed", "5").stdout
 

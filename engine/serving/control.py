@@ -15,14 +15,12 @@ from ...ipc.protocol import (
     BlockOwner,
     Cancel,
     ClientMessage,
-    ConfigReply,
     DescribeBlock,
     DescribeRequest,
     Done,
     EngineMessage,
     Failed,
     Finished,
-    GetConfig,
     GetSnapshot,
     Reconfigure,
     Reconfigured,
@@ -30,13 +28,12 @@ from ...ipc.protocol import (
     RequestDetail,
     SampleResult,
     SetPriority,
-    SettingInfo,
     SnapshotReply,
     Submit,
     Tokens,
 )
 from ...ipc.vocabulary import FinishReason, Refused, parse_priority
-from ..facts import setting_facts
+from ..reconfigure import reconfigure
 from ..request import Request
 from .intake import Intake, Prepared
 
@@ -77,7 +74,6 @@ class Control:
             Cancel: self._cancel,
             SetPriority: self._set_priority,
             GetSnapshot: self._snapshot,
-            GetConfig: lambda _client, message: config_reply(message.id, self._engine.config),
             Reconfigure: self._reconfigure,
             DescribeBlock: self._describe_block,
             DescribeRequest: self._describe_request,
@@ -171,7 +167,7 @@ class Control:
     # --- settings ---------------------------------------------------------------------------------------------------
 
     def _reconfigure(self, _client: str, message: Reconfigure) -> Reconfigured:
-        done = self._engine.reconfigure(message.changes, dry_run=message.dry_run)
+        done = reconfigure(self._engine, message.changes, dry_run=message.dry_run)
         report = ReconfigureReport(**{f.name: getattr(done, f.name) for f in dataclasses.fields(done)})
         if not message.dry_run:
             self._publisher.reconfigured(describe(report))
@@ -243,10 +239,6 @@ class Control:
         if name and name not in groups:
             raise Refused.value("group", name, ", ".join(groups))
         return groups[name] if name else self._engine.cache.groups[0]
-
-
-def config_reply(id: str, config: Any) -> ConfigReply:
-    return ConfigReply(id=id, settings=[SettingInfo(**facts) for facts in setting_facts(config)])
 
 
 def tokens_of(output: Output) -> Tokens:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import logging
 import os
 import queue
@@ -25,8 +26,8 @@ from ...ipc.protocol import (
     Done,
     EngineStatus,
     Failed,
-    GetConfig,
     Release,
+    SettingInfo,
     Shutdown,
     Submit,
 )
@@ -34,7 +35,8 @@ from ...ipc.telemetry import TOPIC_EVENT, Event
 from ...ipc.vocabulary import EngineState, Refused
 from ..collector import calm
 from ..config import EngineConfig
-from .control import Control, config_reply, ending_of, tokens_of
+from ..facts import setting_facts
+from .control import Control, ending_of, tokens_of
 from .intake import Prepared
 from .logs import ROOT, EventHandler, close_log, open_log
 from .publisher import Publisher
@@ -48,8 +50,11 @@ if TYPE_CHECKING:
 #: How long a terminated engine goes on with what it has.
 DRAIN_S = 10.0
 
-#: Nothing is due while the model loads; whatever arrives wakes the loop.
-_LOADING_WAIT_S = 60.0
+#: While the model loads, whatever arrives wakes the loop, and the progress shown on a terminal tells its age.
+_LOADING_WAIT_S = 1.0
+
+#: What takes seconds to import, and would otherwise be imported without a word.
+_LIBRARIES = {"torch": "PyTorch", "transformers.modeling_utils": "transformers", "numba": "numba"}
 
 Progress = Callable[[str, float | None], None]
 
@@ -126,7 +131,11 @@ def serve(
 
 
 def _assemble(config: EngineConfig, report: Progress) -> Assembled:
-    from ..assembly import assemble  # takes seconds to import
+    for module, title in _LIBRARIES.items():
+        report(f"Importing {title}", None)
+        importlib.import_module(module)
+    report(f"Looking for {config.model}", None)
+    from ..assembly import assemble
 
     return assemble(config, report)
 
@@ -186,7 +195,7 @@ class Service:
             telemetry=connection.telemetry,
             log=connection.log,
         )
-        self._switchboard = Switchboard(endpoint, self._inbox, self._current_status)
+        self._switchboard = Switchboard(endpoint, self._inbox, self._current_status, self._current_settings)
         self._serving: _Serving | None = None
         self._stopping: _Stop | None = None
         self._stop_at: float | None = None
@@ -246,7 +255,12 @@ class Service:
         while not self._done():
             for item in self._arrivals(wait):
                 self._handle(item)
-            wait = _LOADING_WAIT_S if self._serving is None else self._turn(self._serving)
+            if self._serving is not None:
+                wait = self._turn(self._serving)
+            else:
+                wait = _LOADING_WAIT_S
+                if self._progress and self.loading:
+                    self._progress(self._status.detail, self._status.progress)
 
     def _turn(self, serving: _Serving) -> float:
         """A step, if there is work, and the telemetry that is due; returns the seconds until something may be due."""
@@ -291,8 +305,6 @@ class Service:
                 _log.info("%s %d requests cancelled.", item.reason, cancelled)
         elif isinstance(item, _Report):
             self._announce(EngineState.LOADING, item.detail, item.progress)
-            if self._progress:
-                self._progress(item.detail, item.progress)
         elif isinstance(item, _Loaded | _LoadFailed):
             if self._progress:
                 self._progress("", None)
@@ -317,8 +329,6 @@ class Service:
             self._switchboard.send(client, Failed(id=message.id, code="draining", message=text))
         elif self._serving is not None:
             self._serving.control.handle(client, message)
-        elif isinstance(message, GetConfig):
-            self._switchboard.send(client, config_reply(message.id, self._config))
         else:
             text = f"The model is still being loaded: {self._status.detail}."
             self._switchboard.send(client, Failed(id=message.id, code="loading", message=text))
@@ -375,6 +385,10 @@ class Service:
 
     def _current_status(self) -> EngineStatus:
         return self._status
+
+    def _current_settings(self) -> list[SettingInfo]:
+        config = self._serving.engine.config if self._serving else self._config
+        return [SettingInfo(**facts) for facts in setting_facts(config)]
 
     def _announce(self, state: EngineState, detail: str, progress: float | None = None) -> None:
         self._status = msgspec.structs.replace(self._status, state=state.value, detail=detail, progress=progress)

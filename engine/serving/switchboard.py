@@ -1,8 +1,9 @@
 """The thread that owns the engine's sockets.
 
-It answers what needs no engine (hello, ping, status) at once, however long a step takes; hands everything else to the
-core loop's inbox; and sends what the core loop gives it. A slow client costs the engine nothing: what it does not
-take waits here, tokens of one sample melt into one message, and beyond a bound the client is given up.
+It answers what needs no engine (hello, ping, status, settings) at once, however long a step takes; hands everything
+else to the core loop's inbox; and sends what the core loop gives it. A slow client costs the engine nothing: what it
+does not take waits here, tokens of one sample melt into one message, and beyond a bound the client is given up. So does
+what is said to a client whose connection broke, until it is back or was away too long.
 """
 
 from __future__ import annotations
@@ -16,25 +17,31 @@ import time
 from collections import OrderedDict, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 
 import msgspec
 import zmq
 
 from ...ipc import protocol, telemetry
-from ...ipc.endpoint import Endpoint
+from ...ipc.endpoint import Endpoint, process_alive
+from ...ipc.ledger import Ledger
 from ...ipc.protocol import (
     GONE_AFTER_S,
     HEARTBEAT_S,
     PROTOCOL_VERSION,
+    Bye,
     ClientMessage,
+    ConfigReply,
     EngineMessage,
     EngineStatus,
     Failed,
     Finished,
+    GetConfig,
     GetStatus,
     Hello,
     Ping,
     Pong,
+    SettingInfo,
     StatusReply,
     Tokens,
     Welcome,
@@ -73,58 +80,101 @@ class SwitchboardFailed:
 
 @dataclass(slots=True)
 class _Peer:
-    """A client that said hello. ``backlog`` holds what its socket did not take yet, encoded except for tokens."""
+    """A client that said hello. ``backlog`` holds what its socket did not take yet, after what is to be repeated."""
 
     identity: bytes
     name: str
     heard: float
+    ledger: Ledger | None = None  # of a client that numbers its messages
+    pid: int = 0  # its process, where that can be looked at
+    away: bool = False  # its connection broke, and it did not come back yet
     probed: float = 0.0
-    backlog: deque[Tokens | bytes] = field(default_factory=deque)
+    again: deque[bytes] = field(default_factory=deque)  # frames sent once that it has not seen
+    backlog: deque[EngineMessage] = field(default_factory=deque)
     backlog_bytes: int = 0
     unsent: dict[tuple[str, int], Tokens] = field(default_factory=dict)
 
+    def takes(self, message: ClientMessage) -> bool:
+        """Whether a message of its is the next one, and not one that came before or too early."""
+        return self.ledger is None or self.ledger.takes(message)
+
+    def write(self, message: EngineMessage) -> bytes:
+        """The message's frame; of a client that numbers messages, it is the next one as soon as it :meth:`left`."""
+        return protocol.encode(message) if self.ledger is None else self.ledger.write(message)
+
+    def left(self, frame: bytes) -> None:
+        if self.ledger is not None:
+            self.ledger.sent(frame)
+
     def hold(self, message: EngineMessage) -> None:
-        if not isinstance(message, Tokens):
-            frame = protocol.encode(message)
-            self.backlog.append(frame)
-            self.backlog_bytes += len(frame)
-            return
-        self.backlog_bytes += 5 * len(message.token_ids) + len(message.text)
-        earlier = self.unsent.get((message.id, message.index))
-        if earlier is not None:
-            earlier.token_ids = earlier.token_ids + message.token_ids
-            earlier.text += message.text
-            return
-        self.unsent[message.id, message.index] = message
+        self.backlog_bytes += _size(message)
+        if isinstance(message, Tokens):
+            earlier = self.unsent.get((message.id, message.index))
+            if earlier is not None:
+                earlier.token_ids = earlier.token_ids + message.token_ids
+                earlier.text += message.text
+                return
+            self.unsent[message.id, message.index] = message
         self.backlog.append(message)
 
-    def release(self) -> bytes:
-        """The next frame to send; it stays first until :meth:`sent`."""
-        first = self.backlog[0]
-        return first if isinstance(first, bytes) else protocol.encode(first)
+    @property
+    def waiting(self) -> bool:
+        return bool(self.again or self.backlog)
 
-    def sent(self) -> None:
-        first = self.backlog.popleft()
-        if isinstance(first, bytes):
-            self.backlog_bytes -= len(first)
-        else:
-            self.backlog_bytes -= 5 * len(first.token_ids) + len(first.text)
-            del self.unsent[first.id, first.index]
+    def send_waiting(self, send: Callable[[bytes], None]) -> None:
+        """Send what waits, until ``send`` raises."""
+        while self.again:
+            send(self.again[0])
+            self.again.popleft()
+        while self.backlog:
+            message = self.backlog[0]
+            frame = self.write(message)
+            send(frame)
+            self.left(frame)
+            self.backlog.popleft()
+            self.backlog_bytes -= _size(message)
+            if isinstance(message, Tokens):
+                del self.unsent[message.id, message.index]
 
     @property
     def too_far_behind(self) -> bool:
         return self.backlog_bytes > MAX_BACKLOG_BYTES or len(self.backlog) > MAX_BACKLOG_MESSAGES
+
+    def lost(self) -> bool:
+        """Whether a client whose connection broke cannot come back: its process has ended."""
+        return self.pid > 0 and not process_alive(self.pid, 0.0)
+
+
+def _size(message: EngineMessage) -> int:
+    """About how many bytes a message takes; of tokens that melted together, the sum of theirs."""
+    if isinstance(message, Tokens):
+        return 5 * len(message.token_ids) + len(message.text)
+    return len(protocol.encode(message))
+
+
+@dataclass(slots=True)
+class _GivenUp:
+    """A client that does not know yet that it was given up; ``ends`` is what became of its requests."""
+
+    name: str
+    numbered: bool
+    notice: Failed
+    ends: list[Failed] = field(default_factory=list)
 
 
 class Switchboard(threading.Thread):
     """Owns ``endpoint``'s sockets from :meth:`start` until :meth:`close`.
 
     ``inbox`` gets a :class:`Received` for each message that the core loop must see, and a :class:`ClientGone` for each
-    client that said hello and went. ``status`` is called on this thread and must not block.
+    client that said hello and went. ``status`` and ``settings`` are called on this thread and must not block.
     """
 
     def __init__(
-        self, endpoint: Endpoint, inbox: queue.SimpleQueue[object], status: Callable[[], EngineStatus]
+        self,
+        endpoint: Endpoint,
+        inbox: queue.SimpleQueue[object],
+        status: Callable[[], EngineStatus],
+        settings: Callable[[], list[SettingInfo]],
     ) -> None:
         super().__init__(name="switchboard", daemon=True)
         self._endpoint = endpoint
@@ -134,6 +184,7 @@ class Switchboard(threading.Thread):
         self._telemetry.set(zmq.SNDHWM, TELEMETRY_QUEUE)
         self._inbox = inbox
         self._status = status
+        self._settings = settings
         self._outbox: deque[tuple[str, EngineMessage] | list[bytes]] = deque()
         self._wake_in, self._wake_out = socket.socketpair()
         self._wake_in.setblocking(False)
@@ -141,7 +192,7 @@ class Switchboard(threading.Thread):
         self._awake = False
         self._closing = False
         self._peers: dict[str, _Peer] = {}
-        self._given_up: OrderedDict[str, tuple[_Peer, Failed]] = OrderedDict()  # those that do not know it yet
+        self._given_up: OrderedDict[str, _GivenUp] = OrderedDict()
         self._publishing = threading.Lock()
         self._subscribed: frozenset[bytes] = frozenset()
         #: Last sequence number of each topic.
@@ -193,7 +244,7 @@ class Switchboard(threading.Thread):
         try:
             while True:
                 closing = self._closing  # read first: what was sent before close() is in the outbox by now
-                lagging = any(peer.backlog for peer in self._peers.values())
+                lagging = any(peer.waiting and not peer.away for peer in self._peers.values())
                 poller.poll(0 if closing else round(1000 * (_RETRY_S if lagging else HEARTBEAT_S)))
                 now = time.monotonic()
                 if now - last > 2 * HEARTBEAT_S:
@@ -239,37 +290,78 @@ class Switchboard(threading.Thread):
             self._handle(identity, client, message, now)
 
     def _handle(self, identity: bytes, client: str, message: ClientMessage, now: float) -> None:
-        if isinstance(message, Hello):
-            if message.version != PROTOCOL_VERSION:
-                text = f"This engine speaks protocol version {PROTOCOL_VERSION}, the client version {message.version}."
-                self._reply(identity, Failed(id=message.id, code="protocol", message=text, field="version"))
-                return
-            self._given_up.pop(client, None)
-            self._peers.setdefault(client, _Peer(identity, message.client, now))
+        if isinstance(message, Hello) and not self._greet(identity, client, message, now):
+            return
         peer = self._peers.get(client)
         if peer is None:
             self._refuse_stranger(identity, client, message.id, now)
             return
         peer.heard = now
+        if not peer.takes(message):
+            return
         if isinstance(message, Hello):
             self._deliver(client, Welcome(id=message.id, status=self._status()))
         elif isinstance(message, Ping):
             self._deliver(client, Pong(id=message.id, time=time.time()))
         elif isinstance(message, GetStatus):
             self._deliver(client, StatusReply(id=message.id, status=self._status()))
+        elif isinstance(message, GetConfig):
+            self._deliver(client, ConfigReply(id=message.id, settings=self._settings()))
+        elif isinstance(message, Bye):
+            del self._peers[client]
+            self._inbox.put(ClientGone(client, "The client said goodbye."))
         else:
             self._inbox.put(Received(client, message))
 
+    def _greet(self, identity: bytes, client: str, hello: Hello, now: float) -> bool:
+        """Make a client of who says hello, or know it again; False where it cannot be and was told."""
+        if hello.version != PROTOCOL_VERSION:
+            text = f"This engine speaks protocol version {PROTOCOL_VERSION}, the client version {hello.version}."
+            self._reply(identity, Failed(id=hello.id, code="protocol", message=text, field="version"))
+            return False
+        if hello.resumes:
+            return client in self._given_up or self._resume(identity, client, hello)
+        self._given_up.pop(client, None)
+        if hello.numbered:
+            if client in self._peers:
+                self._forget(client, "The client began anew.")
+            self._peers[client] = _Peer(identity, hello.client, now, Ledger(), hello.pid)
+        else:
+            self._peers.setdefault(client, _Peer(identity, hello.client, now))
+        return True
+
+    def _resume(self, identity: bytes, client: str, hello: Hello) -> bool:
+        """Go on over a new connection where the last one broke."""
+        peer = self._peers.get(client)
+        missing = peer.ledger.unseen(hello.seen) if peer and peer.ledger else None
+        if peer is None or missing is None:
+            text = "The connection broke and what was sent meanwhile is lost; the client's requests were cancelled."
+            self._reply(identity, Failed(id=hello.id, code="lost", message=text))
+            if peer is not None:
+                self._forget(client, text)
+            return False
+        peer.away = False
+        peer.again = deque(missing)
+        _log.info("%s is back on a new connection; %d messages are sent again.", peer.name, len(missing))
+        return True
+
     def _refuse_stranger(self, identity: bytes, client: str, id: str, now: float) -> None:
-        """One that never said hello; or one that was given up and is told so, which makes it a client again."""
-        if client not in self._given_up:
+        """One that never said hello; or one that was given up and is told so.
+
+        That makes it a client again, unless it numbers its messages: then it has to begin anew with a hello.
+        """
+        given_up = self._given_up.pop(client, None)
+        if given_up is None:
             text = "Say hello first: this engine does not know the client."
             self._reply(identity, Failed(id=id, code="protocol", message=text))
             return
-        peer, notice = self._given_up.pop(client)
-        peer.heard = now
-        peer.hold(msgspec.structs.replace(notice, id=id))  # after how its requests ended
-        self._peers[client] = peer
+        notice = msgspec.structs.replace(given_up.notice, id=id)
+        if given_up.numbered:
+            self._reply(identity, notice)
+            return
+        self._peers[client] = peer = _Peer(identity, given_up.name, now)
+        for message in (*given_up.ends, notice):
+            peer.hold(message)
 
     def _note_subscriptions(self) -> None:
         subscribed = set(self._subscribed)
@@ -296,32 +388,39 @@ class Switchboard(threading.Thread):
     def _deliver(self, client: str, message: EngineMessage) -> None:
         peer = self._peers.get(client)
         if peer is None:
-            if client in self._given_up and isinstance(message, Finished | Failed):
-                self._given_up[client][0].hold(message)  # so that none of its requests stays open for it
+            if client in self._given_up:
+                self._end_for(self._given_up[client], message)
             return
-        if peer.backlog:
-            peer.hold(message)
-            if peer.too_far_behind:
-                text = f"The client left {peer.backlog_bytes:,} bytes of answers unread and was given up."
-                self._give_up(client, Failed(code="slow_client", message=text))
-            return
-        try:
-            self._control.send_multipart([peer.identity, protocol.encode(message)], zmq.NOBLOCK)
-        except zmq.Again:
-            peer.hold(message)
-        except zmq.ZMQError as error:
-            self._lost(client, error)
+        if not peer.waiting and not peer.away:
+            frame = peer.write(message)
+            try:
+                self._put(peer, frame)
+                peer.left(frame)
+                return
+            except zmq.Again:
+                pass
+            except zmq.ZMQError as error:
+                self._disconnected(client, peer, error)
+                if client not in self._peers:
+                    return
+        peer.hold(message)
+        if peer.too_far_behind:
+            text = f"The client left {peer.backlog_bytes:,} bytes of answers unread and was given up."
+            self._give_up(client, Failed(code="slow_client", message=text))
+
+    def _put(self, peer: _Peer, frame: bytes) -> None:
+        self._control.send_multipart([peer.identity, frame], zmq.NOBLOCK)
 
     def _retry(self) -> None:
         for client, peer in list(self._peers.items()):
+            if not peer.waiting or peer.away:
+                continue
             try:
-                while peer.backlog:
-                    self._control.send_multipart([peer.identity, peer.release()], zmq.NOBLOCK)
-                    peer.sent()
+                peer.send_waiting(partial(self._put, peer))
             except zmq.Again:
                 continue
             except zmq.ZMQError as error:
-                self._lost(client, error)
+                self._disconnected(client, peer, error)
 
     def _watch(self, now: float) -> None:
         for client, peer in list(self._peers.items()):
@@ -331,21 +430,40 @@ class Switchboard(threading.Thread):
                 self._give_up(client, Failed(code="slow_client", message=text))
             elif silent > 1.5 * HEARTBEAT_S and now - peer.probed > HEARTBEAT_S:
                 peer.probed = now
-                self._deliver(client, Pong(time=time.time()))
+                if not peer.away:
+                    self._deliver(client, Pong(time=time.time()))
+                elif peer.lost():
+                    self._forget(client, "The client's process ended.")
 
-    def _lost(self, client: str, error: zmq.ZMQError) -> None:
+    def _disconnected(self, client: str, peer: _Peer, error: zmq.ZMQError) -> None:
+        """Its connection broke: wait for it to come back, if it can."""
         if error.errno != zmq.EHOSTUNREACH:
             raise error
-        self._give_up(client, None)
+        peer.away = True
+        if peer.ledger is None or peer.lost():
+            self._forget(client, "The client closed its connection.")
 
-    def _give_up(self, client: str, notice: Failed | None) -> None:
-        """Forget a client. ``notice`` is what it hears should it speak again."""
-        peer = self._peers.pop(client)
-        if notice is not None:
-            self._given_up[client] = (_Peer(peer.identity, peer.name, peer.heard), notice)
-            while len(self._given_up) > 1000:
-                self._given_up.popitem(last=False)
-        self._inbox.put(ClientGone(client, notice.message if notice else "The client closed its connection."))
+    def _give_up(self, client: str, notice: Failed) -> None:
+        """Forget a client that may speak again, and then hears ``notice``."""
+        peer = self._peers[client]
+        self._given_up[client] = given_up = _GivenUp(peer.name, peer.ledger is not None, notice)
+        for message in peer.backlog:
+            self._end_for(given_up, message)
+        while len(self._given_up) > 1000:
+            self._given_up.popitem(last=False)
+        self._forget(client, notice.message)
+
+    @staticmethod
+    def _end_for(given_up: _GivenUp, message: EngineMessage) -> None:
+        """None of its requests stays open for a client that was given up, nor seems whole with some of it missing."""
+        if isinstance(message, Finished):
+            given_up.ends.append(msgspec.structs.replace(given_up.notice, id=message.id))
+        elif isinstance(message, Failed):
+            given_up.ends.append(message)
+
+    def _forget(self, client: str, reason: str) -> None:
+        del self._peers[client]
+        self._inbox.put(ClientGone(client, reason))
 
     def _reply(self, identity: bytes, message: Failed) -> None:
         """Answer somebody who is no client (yet); what cannot be sent at once is dropped."""

@@ -19,6 +19,7 @@ from pagedeck.engine.core import Engine
 from pagedeck.engine.serving import switchboard
 from pagedeck.engine.serving.publisher import Publisher
 from pagedeck.engine.serving.service import Service
+from pagedeck.ipc import line
 from pagedeck.ipc.client import Client, EngineError, EngineGone, Stream
 from pagedeck.ipc.endpoint import Connection, bind, list_connections
 from pagedeck.ipc.protocol import (
@@ -609,9 +610,7 @@ def test_a_snapshot_larger_than_a_message_is_refused(serve: Callable[..., Runnin
 
 
 def test_hearts_beat_during_a_long_step(serve: Callable[..., Running], monkeypatch: pytest.MonkeyPatch) -> None:
-    from pagedeck.ipc import client as client_module
-
-    for module in (switchboard, client_module):
+    for module in (switchboard, line):
         monkeypatch.setattr(module, "HEARTBEAT_S", 0.05)
         monkeypatch.setattr(module, "GONE_AFTER_S", 1.0)
     running = serve(runner=GatedMemory(512))
@@ -622,6 +621,18 @@ def test_hearts_beat_during_a_long_step(serve: Callable[..., Running], monkeypat
         with pytest.raises(EngineError) as error:  # longer than either side's patience
             other.request(GetSnapshot(), timeout=2.0)
         assert error.value.code == "timeout" and not isinstance(error.value, EngineGone)
+        running.engine.runner.gate.set()
+        assert stream.token_ids() == expected(1, 3)
+
+
+def test_status_and_settings_are_answered_during_a_step(serve: Callable[..., Running]) -> None:
+    running = serve(runner=GatedMemory(512))
+    with Client(running.connection) as client:
+        client.reconfigure({"max_batch_size": 3})
+        stream = ask(client, 1, max_tokens=3)
+        running.engine.runner.wait_for_step()
+        assert client.status().state == "ready"
+        assert _setting(client, "max_batch_size") == 3
         running.engine.runner.gate.set()
         assert stream.token_ids() == expected(1, 3)
 

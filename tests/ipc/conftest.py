@@ -12,7 +12,7 @@ import pytest
 import zmq
 from pagedeck.engine.serving.switchboard import ClientGone, Received, Switchboard
 from pagedeck.ipc.endpoint import Connection, bind
-from pagedeck.ipc.protocol import EngineMessage, EngineStatus
+from pagedeck.ipc.protocol import EngineMessage, EngineStatus, SettingInfo
 
 
 @pytest.fixture
@@ -33,7 +33,8 @@ class Board:
         )
         self.inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self.status = EngineStatus("b", "ready", "m", self.endpoint.connection.epoch, 1, "0", detail="all well")
-        self.switchboard = Switchboard(self.endpoint, self.inbox, lambda: self.status)
+        self.settings: list[SettingInfo] = []
+        self.switchboard = Switchboard(self.endpoint, self.inbox, lambda: self.status, lambda: self.settings)
         self.gone: list[ClientGone] = []
         self._core: threading.Thread | None = None
         self.switchboard.start()

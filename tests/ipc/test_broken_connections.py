@@ -1,0 +1,294 @@
+"""Connections that break while much is under way: nothing is lost, nothing comes twice, or it is said."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import os
+import queue
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pagedeck.engine.serving import switchboard
+from pagedeck.engine.serving.switchboard import ClientGone, Received
+from pagedeck.ipc import ledger, line
+from pagedeck.ipc.aio import AsyncClient
+from pagedeck.ipc.client import Client, EngineError
+from pagedeck.ipc.endpoint import Connection
+from pagedeck.ipc.ledger import Ledger
+from pagedeck.ipc.protocol import Done, Finished, Hello, Ping, SetPriority, Tokens
+
+
+class Cable:
+    """Carries bytes between clients and an engine, until it is cut; or takes them and lets them vanish."""
+
+    def __init__(self, path: Path, engine: Connection) -> None:
+        self.connection = replace(engine, control=f"ipc://{path}")
+        self.connected = threading.Semaphore(0)
+        self.swallows = False
+        self._engine = engine.control.removeprefix("ipc://")
+        self._ends: list[socket.socket] = []
+        self._open = threading.Event()
+        self._open.set()
+        self._listener = socket.socket(socket.AF_UNIX)
+        self._listener.bind(str(path))
+        self._listener.listen()
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def cut(self) -> None:
+        """Break it; no other connection comes about until it is mended."""
+        self._open.clear()
+        ends, self._ends = self._ends, []
+        for end in ends:
+            with contextlib.suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+            end.close()
+
+    def mend(self) -> None:
+        self.swallows = False
+        self._open.set()
+
+    def close(self) -> None:
+        self.cut()
+        self.mend()
+        self._listener.close()
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                client, _ = self._listener.accept()
+                self._open.wait()
+                engine = socket.socket(socket.AF_UNIX)
+                engine.connect(self._engine)
+                self._ends += [client, engine]
+                for one, other in ((client, engine), (engine, client)):
+                    threading.Thread(target=self._carry, args=(one, other), daemon=True).start()
+                self.connected.release()
+
+    def _carry(self, source: socket.socket, target: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while data := source.recv(65_536):
+                if not self.swallows:
+                    target.sendall(data)
+        with contextlib.suppress(OSError):
+            target.shutdown(socket.SHUT_RDWR)
+
+
+@pytest.fixture
+def cable(board: Callable[..., Any], tmp_path: Path) -> Iterator[Callable[[Any], Cable]]:
+    cables: list[Cable] = []
+
+    def lay(made: Any) -> Cable:
+        cables.append(Cable(tmp_path / f"cable{len(cables)}", made.connection))
+        return cables[-1]
+
+    yield lay
+    for laid in cables:
+        laid.close()
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (line, switchboard):
+        monkeypatch.setattr(module, "HEARTBEAT_S", 0.03)
+        monkeypatch.setattr(module, "GONE_AFTER_S", 0.5)
+
+
+def next_submit(made: Any) -> str:
+    """The client of the next message in the core's inbox."""
+    received = made.inbox.get(timeout=20)
+    assert isinstance(received, Received)
+    return received.client
+
+
+@pytest.mark.parametrize("swallows", [False, True])
+def test_a_stream_goes_on_over_a_new_connection(
+    board: Callable[..., Any], cable: Callable[[Any], Cable], swallows: bool
+) -> None:
+    made = board()
+    wire = cable(made)
+    numbers = itertools.count()
+    with Client(wire.connection) as client:
+        stream = client.submit("x")
+        to = next_submit(made)
+        tokens = iter(stream)
+
+        def say(count: int) -> None:
+            for _, n in zip(range(count), numbers, strict=False):
+                made.switchboard.send(to, Tokens(id=stream.id, token_ids=[n], text=f"{n} "))
+
+        for _ in range(3):
+            say(50)
+            next(tokens)
+            wire.swallows = swallows  # what both sides take for sent never arrives
+            say(500)
+            wire.cut()
+            say(500)
+            wire.mend()
+            assert wire.connected.acquire(timeout=20)
+            say(50)
+        made.switchboard.send(to, Finished(id=stream.id))
+        assert stream.token_ids() == list(range(3300))
+        assert stream.text() == "".join(f"{n} " for n in range(3300))
+        assert made.inbox.empty()
+
+
+def test_what_is_asked_without_a_connection_arrives_once_and_in_order(
+    board: Callable[..., Any], cable: Callable[[Any], Cable]
+) -> None:
+    made = board()
+    wire = cable(made)
+    answers: queue.SimpleQueue[Any] = queue.SimpleQueue()
+    heard: list[str] = []
+
+    def answer(_client: str, message: Any) -> list[Any]:
+        heard.append(message.request)
+        return [Done(id=message.id)]
+
+    made.answer(answer)
+    with Client(wire.connection) as client:
+        asked = [str(n) for n in range(300)]
+        for n, request in enumerate(asked):
+            if n % 100 == 30:
+                wire.swallows = True
+            elif n % 100 == 60:
+                wire.cut()
+            elif n % 100 == 90:
+                wire.mend()
+            client.post(SetPriority(request=request, priority=1), answers.put)
+        assert [type(answers.get(timeout=20)) for _ in asked] == [Done] * len(asked)
+        assert client.status().detail == "all well"
+    assert heard == asked
+
+
+def test_the_asynchronous_client_goes_on_too(board: Callable[..., Any], cable: Callable[[Any], Cable]) -> None:
+    made = board()
+    wire = cable(made)
+
+    async def work() -> None:
+        async with AsyncClient(wire.connection) as client:
+            stream = client.submit("x")
+            to = await asyncio.to_thread(next_submit, made)
+            for n in range(100):
+                made.switchboard.send(to, Tokens(id=stream.id, token_ids=[n]))
+                if n == 30:
+                    await anext(aiter(stream))
+                    wire.swallows = True
+                elif n == 60:
+                    wire.cut()
+                elif n == 90:
+                    wire.mend()
+            made.switchboard.send(to, Finished(id=stream.id))
+            assert await stream.token_ids() == list(range(100))
+            assert (await client.status()).detail == "all well"
+
+    asyncio.run(asyncio.wait_for(work(), 30))
+
+
+def test_who_is_away_too_long_hears_that_all_was_cancelled_and_begins_anew(
+    board: Callable[..., Any], cable: Callable[[Any], Cable], monkeypatch: pytest.MonkeyPatch, quick: None
+) -> None:
+    monkeypatch.setattr(line, "GONE_AFTER_S", 60.0)
+    made = board()
+    wire = cable(made)
+    with Client(wire.connection) as client:
+        stream = client.submit("x")
+        to = next_submit(made)
+        made.switchboard.send(to, Tokens(id=stream.id, token_ids=[1]))
+        next(iter(stream))
+        wire.cut()
+        gone = made.inbox.get(timeout=20)
+        assert isinstance(gone, ClientGone) and gone.client == to and "silent" in gone.reason
+        made.switchboard.send(to, Finished(id=stream.id))
+        wire.mend()
+        with pytest.raises(EngineError, match="silent for") as error:
+            stream.text()
+        assert error.value.code == "slow_client"
+        made.answer(lambda _client, message: [Finished(id=message.id)])
+        assert client.submit("y").finished  # it is a client again
+
+
+def test_what_cannot_be_repeated_is_said(
+    board: Callable[..., Any], cable: Callable[[Any], Cable], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ledger, "MAX_KEPT_BYTES", 1000)
+    made = board()
+    wire = cable(made)
+    with Client(wire.connection) as client:
+        stream = client.submit("x")
+        to = next_submit(made)
+        made.switchboard.send(to, Tokens(id=stream.id, token_ids=[1]))
+        next(iter(stream))
+        wire.swallows = True
+        for n in range(100):
+            made.switchboard.send(to, Tokens(id=stream.id, token_ids=[n], text="word " * 10))
+        with Client(made.connection) as other:
+            other.status()  # all of it has left by now
+        wire.cut()
+        wire.mend()
+        with pytest.raises(EngineError, match="lost") as error:
+            stream.text()
+        assert error.value.code == "lost"
+        gone = [made.inbox.get(timeout=20) for _ in range(2)]
+        assert to in {item.client for item in gone if isinstance(item, ClientGone)}
+        made.answer(lambda _client, message: [Finished(id=message.id)])
+        assert client.submit("y").finished
+
+
+def test_a_client_whose_process_ended_is_not_waited_for(board: Callable[..., Any]) -> None:
+    made = board()
+    peer = switchboard._Peer(b"c", "c", 0.0, Ledger(), pid=os.getpid())
+    assert not peer.lost()
+    peer.pid = 2**22 + 1  # above any process's number
+    assert peer.lost()
+    assert not switchboard._Peer(b"c", "c", 0.0, Ledger()).lost()  # of a process elsewhere nothing is known
+    assert made.inbox.empty()
+
+
+def test_a_client_that_leaves_is_forgotten_at_once(board: Callable[..., Any]) -> None:
+    made = board()
+    with Client(made.connection) as client:
+        client.submit("x")
+        to = next_submit(made)
+    gone = made.inbox.get(timeout=switchboard.GONE_AFTER_S / 2)
+    assert isinstance(gone, ClientGone) and gone.client == to
+
+
+# --- accounts -----------------------------------------------------------------------------------------------------
+
+
+def say(ledger: Ledger, message: Any) -> bytes:
+    frame = ledger.write(message)
+    ledger.sent(frame)
+    return frame
+
+
+def test_a_ledger_takes_each_message_once_and_none_after_a_gap() -> None:
+    ours = Ledger()
+    assert [ours.takes(Done(serial=n)) for n in (1, 2, 2, 4, 3, 4, 1)] == [True, True, False, False, True, True, False]
+    assert ours.heard == 4
+    assert ours.takes(Ping()) and ours.heard == 4
+
+
+def test_a_ledger_keeps_what_was_not_seen() -> None:
+    ours = Ledger()
+    frames = [say(ours, Done(id=str(n))) for n in range(5)]
+    say(ours, Hello())  # part of no account
+    assert ours.unseen(2) == frames[2:]
+    assert ours.unseen(5) == []
+    ours.takes(Ping(seen=3))
+    assert ours.unseen(3) == frames[3:]
+    assert ours.unseen(2) is None  # forgotten once seen
+
+
+def test_a_message_that_did_not_leave_is_not_accounted_for() -> None:
+    ours = Ledger()
+    ours.write(Done(id="a"))  # the socket did not take it
+    frame = say(ours, Done(id="b"))
+    assert ours.unseen(0) == [frame]
