@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import time
 
-from PySide6.QtCore import QEvent, Qt, QTimer, Signal
+from PySide6.QtCore import Qt, QTimer, Signal
 from PySide6.QtGui import QGuiApplication
 from PySide6.QtWidgets import (
     QButtonGroup,
@@ -23,7 +23,7 @@ from PySide6.QtWidgets import (
 from ..ipc.protocol import Accepted, Failed, Finished, Tokens
 from ..ipc.vocabulary import FinishReason
 from . import quantities, theme, words
-from .i18n import fill_in
+from .i18n import Translated, fill_in
 
 #: The shortest time between two renderings of a streaming answer. A long one is rendered more seldom: never more than
 #: a tenth of the time is spent on it.
@@ -101,7 +101,7 @@ class Sample(QWidget):
         self.view.render_now()
 
 
-class Answer(QFrame):
+class Answer(Translated, QFrame):
     """A request and what comes back. Feed it the request's messages by :meth:`take`."""
 
     ended = Signal()
@@ -219,11 +219,6 @@ class Answer(QFrame):
         if reason == FinishReason.LENGTH:
             return self.tr("cut at the length limit")
         return self.tr("stopped") if reason == FinishReason.CANCELLED else ""
-
-    def changeEvent(self, event: QEvent) -> None:
-        if event.type() == QEvent.Type.LanguageChange:
-            self.retranslate()
-        super().changeEvent(event)
 
     def retranslate(self) -> None:
         self._waiting.setText(self.tr("Waiting for the first token …"))

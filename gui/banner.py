@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import signal
 import time
 
-from PySide6.QtCore import QEvent, Qt, QTimer
+from PySide6.QtCore import Qt, QTimer
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QProgressBar, QPushButton, QVBoxLayout, QWidget
 
 from . import engine_texts, quantities, theme
-from .i18n import fill_in
+from .i18n import Translated, fill_in
 from .session import EngineSession
 from .state import ConnectionState
 
@@ -18,8 +19,13 @@ TICK_MS = 1000
 #: Of what a dead engine printed last, so many lines are shown; the log has more.
 LAST_LINES = 5
 
+#: Signals by which a system ends a process: by force (SIGKILL, where there is one), or for a fault of its own.
+KILLED = 9
+_FAULTS = ("SIGILL", "SIGTRAP", "SIGABRT", "SIGBUS", "SIGFPE", "SIGSEGV")
+CRASHES = [int(getattr(signal, name)) for name in _FAULTS if hasattr(signal, name)]
 
-class Banner(QFrame):
+
+class Banner(Translated, QFrame):
     """What the engine is going through: loading and how far, not answering since when, died with its last words."""
 
     def __init__(self, session: EngineSession, parent: QWidget | None = None) -> None:
@@ -56,7 +62,8 @@ class Banner(QFrame):
         self.title.setText(title)
         self.detail.setText(detail)
         self.detail.setVisible(bool(detail))
-        self.detail.setFont(theme.mono_font(-1) if state == ConnectionState.DIED else self.font())
+        printed = state == ConnectionState.DIED and self._session.killed_by != KILLED
+        self.detail.setFont(theme.mono_font(-1) if printed else self.font())
         self.action.setText(action)
         self.action.setVisible(bool(action))
         waiting = state in (ConnectionState.CONNECTING, ConnectionState.LOADING)
@@ -90,16 +97,28 @@ class Banner(QFrame):
             title = fill_in(self.tr("The engine has not answered for %1."), waited)
             return title, self.tr("Its process still runs. It may be busy, or stuck."), self.tr("Restart")
         if state == ConnectionState.DIED:
-            return (
-                self.tr("The engine died."),
-                brief(self._session.last_words) or engine_texts.say(view.detail),
-                self.tr("Restart"),
-            )
+            title, detail = self._death(self._session.killed_by)
+            return title, detail or engine_texts.say(view.detail), self.tr("Restart")
         if state == ConnectionState.STOPPED:
             return self.tr("The engine is stopped."), "", self.tr("Start")
         if state == ConnectionState.DISCONNECTED:
             return self.tr("No engine is connected."), view.detail, self.tr("Start")
         return "", "", ""
+
+    def _death(self, killed_by: int) -> tuple[str, str]:
+        """What ended it, and what to do about it or what it said last."""
+        said = brief(self._session.last_words)
+        if killed_by == KILLED:
+            return self.tr("The engine was killed."), self.tr(
+                "Most often the system does this when memory runs out. Restart it with fewer blocks (Settings, "
+                "num_blocks) or a smaller model, or close other programs first."
+            )
+        if killed_by in CRASHES:
+            title = fill_in(self.tr("The engine crashed (signal %1)."), str(killed_by))
+            return title, said or self.tr("Restart it. Should it crash again, its log says what it was doing.")
+        if killed_by:
+            return fill_in(self.tr("Another program ended the engine (signal %1)."), str(killed_by)), said
+        return self.tr("The engine died."), said
 
     def _loading(self, detail: str, progress: float | None, waited: str) -> str:
         parts = [engine_texts.say(detail)]
@@ -108,13 +127,11 @@ class Banner(QFrame):
         parts.append(fill_in(self.tr("for %1"), waited))
         return " · ".join(filter(None, parts))
 
+    def retranslate(self) -> None:
+        self.show_state()
+
     def _act(self) -> None:
         self._session.restart()
-
-    def changeEvent(self, event: QEvent) -> None:
-        if event.type() == QEvent.Type.LanguageChange:
-            self.show_state()
-        super().changeEvent(event)
 
 
 def brief(last_words: str) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from PySide6.QtCore import QEvent, QPointF, QRectF, Qt, Signal
+from PySide6.QtCore import QPointF, QRectF, Qt, Signal
 from PySide6.QtGui import (
     QColor,
     QPainter,
@@ -14,15 +14,14 @@ from PySide6.QtWidgets import QHBoxLayout, QLabel, QPushButton, QVBoxLayout, QWi
 
 from . import quantities, theme, words
 from .card import QuietLabel
+from .i18n import Translated
 from .link import EngineLink
 from .selection import Selection
 from .state import CLASSES
 from .timeline import Timeline, kind_colour, marks_of
 
-KEY_WIDTH = 100 * theme.GRID  # a narrower view has no room for the key beside the figures
 
-
-class BatchView(QWidget):
+class BatchView(Translated, QWidget):
     """The timeline with its header. Follows the newest step while live; dragging or scrolling goes back in time."""
 
     stepSelected = Signal(object)  # StepRecord
@@ -33,6 +32,7 @@ class BatchView(QWidget):
         self._title = QLabel()
         self._title.setProperty("role", "title")
         self._now = QuietLabel()
+        self._widest = 0  # that the figures were so far
         self._key = _Key()
         self._live = QPushButton()
         self._live.setCheckable(True)
@@ -47,10 +47,10 @@ class BatchView(QWidget):
         self._live.toggled.connect(self.timeline.set_live)
         self.timeline.liveChanged.connect(self._live.setChecked)
         self.timeline.stepSelected.connect(self.stepSelected)
-        self._retranslate()
+        self.retranslate()
 
     def _lay_out(self) -> None:
-        head = QHBoxLayout()
+        self._head = head = QHBoxLayout()
         head.setSpacing(2 * theme.GRID)
         head.addWidget(self._title)
         head.addWidget(self._now, 1)
@@ -83,6 +83,14 @@ class BatchView(QWidget):
             .replace("%4", quantities.count(last["decode_tokens"]))
             .replace("%5", quantities.count(last["running"]))
         )
+        self._make_room()
+
+    def _make_room(self) -> None:
+        """The key gives way where the figures would be cut, and stays away when they get shorter for a moment."""
+        self._widest = max(self._widest, self._now.fontMetrics().horizontalAdvance(self._now.text()))
+        gaps = 3 * self._head.spacing() + 2 * (2 * theme.GRID)
+        others = self._title.sizeHint().width() + self._live.sizeHint().width() + gaps
+        self._key.setVisible(self.width() >= others + self._widest + self._key.width())
 
     def _restyle(self) -> None:
         self._key.update()
@@ -90,24 +98,20 @@ class BatchView(QWidget):
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         super().resizeEvent(event)
-        self._key.setVisible(self.width() >= KEY_WIDTH)
+        self._make_room()
 
     def showEvent(self, event: QShowEvent) -> None:
         super().showEvent(event)
         self.refresh()
 
-    def changeEvent(self, event: QEvent) -> None:
-        super().changeEvent(event)
-        if event.type() == QEvent.Type.LanguageChange:
-            self._retranslate()
-            self.refresh()
-
-    def _retranslate(self) -> None:
+    def retranslate(self) -> None:
         self._title.setText(self.tr("Batch"))
         self._live.setText(self.tr("Live"))
         self._live.setToolTip(self.tr("Follow the newest step"))
         self.timeline.setAccessibleName(self.tr("Batch timeline, a column a step"))
         self._key.retranslate()
+        self._widest = 0
+        self.refresh()
 
 
 class _Key(QWidget):

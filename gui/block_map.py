@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 import numpy as np
-from PySide6.QtCore import QEvent, Qt, QTimer, Signal
+from PySide6.QtCore import Qt, QTimer, Signal
 from PySide6.QtGui import QResizeEvent, QShowEvent
 from PySide6.QtWidgets import (
     QComboBox,
@@ -22,6 +22,7 @@ from ..ipc.telemetry import RequestRow
 from ..ipc.vocabulary import BlockState
 from . import theme, words
 from .block_image import Colouring
+from .i18n import Translated
 from .legend import Legend
 from .link import EngineLink
 from .pool_view import PoolView
@@ -33,7 +34,7 @@ FIGURES_MS = 200  # between two updates of the numbers around the map
 WIDE = 2.4  # from this ratio of width to height on, the pools stand side by side
 
 
-class BlockMap(QWidget):
+class BlockMap(Translated, QWidget):
     """Device and host pools, their headers, and one legend for both."""
 
     sampleRequested = Signal()
@@ -65,7 +66,7 @@ class BlockMap(QWidget):
         self._figures.timeout.connect(self._write_figures)
         self._lay_out()
         self._connect()
-        self._retranslate()
+        self.retranslate()
 
     def _lay_out(self) -> None:
         controls = QHBoxLayout()
@@ -237,12 +238,7 @@ class BlockMap(QWidget):
         super().resizeEvent(event)
         self._arrange()
 
-    def changeEvent(self, event: QEvent) -> None:
-        super().changeEvent(event)
-        if event.type() == QEvent.Type.LanguageChange:
-            self._retranslate()
-
-    def _retranslate(self) -> None:
+    def retranslate(self) -> None:
         self._group_label.setText(self.tr("Layers"))
         for index, name in enumerate(self._link.view.groups[: self._group.count()]):
             self._group.setItemText(index, words.layer_group(name))

@@ -7,12 +7,13 @@ from dataclasses import dataclass
 
 import numpy as np
 import pyqtgraph as pg
-from PySide6.QtCore import QCoreApplication, QEvent, QPoint, Qt
+from PySide6.QtCore import QCoreApplication, QPoint, Qt
 from PySide6.QtGui import QColor, QPainter, QPaintEvent, QResizeEvent
 from PySide6.QtWidgets import QLabel, QVBoxLayout, QWidget
 
 from . import quantities, theme
 from .calm_scale import CalmScale
+from .i18n import Translated
 
 POINTS = 1_500  # a curve of more is thinned out, keeping its peaks
 LABEL_WIDTH, LABEL_HEIGHT = 56, 20  # of an axis' ticks, in pixels
@@ -176,7 +177,7 @@ class _ValueAxis(pg.AxisItem):
         return ["0" if not value else format_value(value, self._unit) for value in values]
 
 
-class _Values(QWidget):
+class _Values(Translated, QWidget):
     """Names and present values beside their colours, on a second line where one is too short."""
 
     _LINE = 2 * theme.GRID
@@ -227,7 +228,5 @@ class _Values(QWidget):
         super().resizeEvent(event)
         self._fit()
 
-    def changeEvent(self, event: QEvent) -> None:
-        super().changeEvent(event)
-        if event.type() == QEvent.Type.LanguageChange:
-            self._widths = []
+    def retranslate(self) -> None:
+        self._widths = []

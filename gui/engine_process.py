@@ -25,11 +25,12 @@ _LAST_BYTES = 16_384
 class EngineProcess(QObject):
     """Starts, watches and stops ``pagedeck serve``.
 
-    Signals: ``stopped`` when it ended as asked, ``died`` with its last words when it ended otherwise.
+    Signals: ``stopped`` when it ended as asked, ``died`` when it ended otherwise: with its last words, and the number
+    of the signal that ended it, 0 for none.
     """
 
     stopped = Signal()
-    died = Signal(str)
+    died = Signal(str, int)
 
     def __init__(self, name: str, arguments: Sequence[str], output: Path, parent: QObject | None = None) -> None:
         """``arguments`` are the engine's settings as command-line options; ``output`` collects what it prints."""
@@ -73,7 +74,7 @@ class EngineProcess(QObject):
                 )
         except OSError as error:
             message = str(error)
-            QTimer.singleShot(0, self, lambda: self.died.emit(message))
+            QTimer.singleShot(0, self, lambda: self.died.emit(message, 0))
             return
         self._watch.start()
 
@@ -147,6 +148,7 @@ class EngineProcess(QObject):
         self._child = None
         if self._stopping or code == 0:
             self.stopped.emit()
+        elif code < 0:
+            self.died.emit(self.last_words(), -code)
         else:
-            ending = f"exit code {code}" if code >= 0 else f"signal {-code}"
-            self.died.emit("\n".join(filter(None, (self.last_words(), f"[{ending}]"))))
+            self.died.emit("\n".join(filter(None, (self.last_words(), f"[exit code {code}]"))), 0)

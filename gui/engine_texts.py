@@ -16,6 +16,7 @@ from .i18n import QT_TRANSLATE_NOOP, fill_in
 TEMPLATES = (
     # While it loads.
     QT_TRANSLATE_NOOP("EngineText", "Starting"),
+    QT_TRANSLATE_NOOP("EngineText", "Importing %1"),
     QT_TRANSLATE_NOOP("EngineText", "Looking for %1"),
     QT_TRANSLATE_NOOP("EngineText", "Waiting for another Pagedeck that is downloading the model"),
     QT_TRANSLATE_NOOP("EngineText", "Asking pip where %1 is"),

@@ -8,8 +8,10 @@ from __future__ import annotations
 import re
 from enum import StrEnum
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from PySide6.QtCore import QCoreApplication, QLibraryInfo, QLocale, QTranslator
+from PySide6.QtCore import QCoreApplication, QEvent, QLibraryInfo, QLocale, QTranslator
+from PySide6.QtWidgets import QWidget
 
 from .. import assets
 
@@ -25,6 +27,24 @@ def fill_in(text: str, *parts: str) -> str:
 
 
 TRANSLATIONS = Path(assets.__file__).parent / "translations"
+
+
+if TYPE_CHECKING:
+    _Base = QWidget
+else:  # Qt's classes do not mix
+    _Base = object
+
+
+class Translated(_Base):
+    """Mixin of a widget that writes texts: it writes them again (:meth:`retranslate`) when the language changes."""
+
+    def retranslate(self) -> None:
+        raise NotImplementedError
+
+    def changeEvent(self, event: QEvent) -> None:
+        super().changeEvent(event)
+        if event.type() == QEvent.Type.LanguageChange:
+            self.retranslate()
 
 
 class Language(StrEnum):

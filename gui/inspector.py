@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 import numpy as np
-from PySide6.QtCore import QEvent, Qt, QTimer
+from PySide6.QtCore import Qt, QTimer
 from PySide6.QtGui import QShowEvent
 from PySide6.QtWidgets import (
     QComboBox,
@@ -32,7 +32,7 @@ from ..ipc.telemetry import RequestRow
 from ..ipc.vocabulary import PRIORITIES, BlockState, RequestState, priority_name
 from . import quantities, request_model, theme, words
 from .block_chips import BlockChips
-from .i18n import fill_in
+from .i18n import Translated, fill_in
 from .link import EngineLink
 from .quantities import NBSP
 from .scroll import Column, plain_scroll
@@ -391,7 +391,7 @@ class BlockSection(QWidget):
         self.show_detail()
 
 
-class Inspector(QWidget):
+class Inspector(Translated, QWidget):
     """Follows the selection; asks the engine for details while it can be seen, at most three times a second."""
 
     def __init__(self, link: EngineLink, selection: Selection, parent: QWidget | None = None) -> None:
@@ -461,11 +461,6 @@ class Inspector(QWidget):
     def showEvent(self, event: QShowEvent) -> None:
         super().showEvent(event)
         self._ask()
-
-    def changeEvent(self, event: QEvent) -> None:
-        if event.type() == QEvent.Type.LanguageChange:
-            self.retranslate()
-        super().changeEvent(event)
 
     def retranslate(self) -> None:
         self.empty.setText(self.tr("Click a block on the map or a request in the table to see it here in full."))

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from PySide6.QtCore import QEvent, Qt
+from PySide6.QtCore import Qt
 from PySide6.QtGui import QShowEvent
 from PySide6.QtWidgets import QButtonGroup, QGridLayout, QHBoxLayout, QLabel, QPushButton, QVBoxLayout, QWidget
 
 from . import quantities, theme
 from .card import QuietLabel
 from .chart import Chart, Series
-from .i18n import fill_in
+from .i18n import Translated, fill_in
 from .link import EngineLink
 from .state import LATENCIES, LatencyHistory, StepHistory
 from .step_split import PARTS, split_by_second
@@ -18,7 +18,7 @@ SPANS_S = (120, 900, 7200)
 QUANTILES = ("p50", "p95", "p99")
 
 
-class LatencyView(QWidget):
+class LatencyView(Translated, QWidget):
     """Six charts over one span of time, drawn once a second while visible."""
 
     def __init__(self, link: EngineLink, parent: QWidget | None = None) -> None:
@@ -41,8 +41,7 @@ class LatencyView(QWidget):
         link.statsChanged.connect(self.refresh)
         link.connectionChanged.connect(self.refresh)
         theme.current().changed.connect(self._restyle)
-        self._retranslate()
-        self._restyle()
+        self.retranslate()
 
     def _span_button(self, span: int) -> QPushButton:
         button = QPushButton()
@@ -159,13 +158,7 @@ class LatencyView(QWidget):
         super().showEvent(event)
         self.refresh()
 
-    def changeEvent(self, event: QEvent) -> None:
-        super().changeEvent(event)
-        if event.type() == QEvent.Type.LanguageChange:
-            self._retranslate()
-            self._restyle()
-
-    def _retranslate(self) -> None:
+    def retranslate(self) -> None:
         self._title.setText(self.tr("Latency and throughput"))
         self._empty.setText(self.tr("Nothing measured yet: times appear here once requests run."))
         titles = {
@@ -182,3 +175,4 @@ class LatencyView(QWidget):
         for button, text in zip(self._span_buttons, texts, strict=True):
             button.setText(text)
             button.setToolTip(self.tr("Show the last %1").replace("%1", text))
+        self._restyle()

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import numpy as np
-from PySide6.QtCore import QEvent, QRectF, QSize, Qt, Signal
+from PySide6.QtCore import QRectF, QSize, Qt, Signal
 from PySide6.QtGui import QColor, QIcon, QLinearGradient, QPainter, QPaintEvent, QPixmap, QResizeEvent
 from PySide6.QtWidgets import QGridLayout, QHBoxLayout, QLabel, QPushButton, QWidget
 
 from ..ipc.vocabulary import BlockState
 from . import quantities, theme, words
 from .block_image import Colouring
+from .i18n import Translated
 from .state import TierView
 
 
-class Legend(QWidget):
+class Legend(Translated, QWidget):
     """What the colours mean, with live counts. Clicking states singles them out; clicking them again shows all."""
 
     shownChanged = Signal(object)  # frozenset[BlockState]; empty is all
@@ -97,11 +98,9 @@ class Legend(QWidget):
         super().resizeEvent(event)
         self._flow()
 
-    def changeEvent(self, event: QEvent) -> None:
-        super().changeEvent(event)
-        if event.type() == QEvent.Type.LanguageChange:
-            self._write_chips()
-            self._scale.retranslate()
+    def retranslate(self) -> None:
+        self._write_chips()
+        self._scale.retranslate()
 
 
 def _swatch(colour: str, *, filled: bool) -> QIcon:

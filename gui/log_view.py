@@ -7,7 +7,7 @@ from collections import deque
 from dataclasses import dataclass
 from typing import Any
 
-from PySide6.QtCore import QAbstractTableModel, QEvent, QModelIndex, QPersistentModelIndex, Qt, QTimer
+from PySide6.QtCore import QAbstractTableModel, QModelIndex, QPersistentModelIndex, Qt, QTimer
 from PySide6.QtGui import QColor, QFontMetrics, QGuiApplication, QKeySequence, QShortcut
 from PySide6.QtWidgets import (
     QAbstractItemView,
@@ -25,7 +25,7 @@ from PySide6.QtWidgets import (
 
 from ..ipc.telemetry import Event
 from . import theme, words
-from .i18n import fill_in
+from .i18n import Translated, fill_in
 from .link import EngineLink
 
 KEPT = 10_000
@@ -133,7 +133,7 @@ def level_name(level: str) -> str:
     return words.level(level)
 
 
-class LogView(QWidget):
+class LogView(Translated, QWidget):
     def __init__(self, link: EngineLink, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self.model = LogModel()
@@ -232,13 +232,6 @@ class LogView(QWidget):
         if self.follow.isChecked():
             self.view.scrollToBottom()
 
-    def changeEvent(self, event: QEvent) -> None:
-        if event.type() == QEvent.Type.LanguageChange:
-            self.retranslate()
-            self.model.reword()
-            self._to_end()
-        super().changeEvent(event)
-
     def retranslate(self) -> None:
         for place, level in enumerate(LEVELS):
             self.level.setItemText(place, fill_in(self.tr("%1 and above"), level_name(level)))
@@ -251,3 +244,5 @@ class LogView(QWidget):
         self.copy_button.setToolTip(self.tr("Copy the selected lines, or all that are shown"))
         self.view.setAccessibleName(self.tr("Log"))
         self.empty.setText(self.tr("What the engine and the app do appears here."))
+        self.model.reword()
+        self._to_end()

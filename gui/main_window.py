@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from PySide6.QtCore import QEvent, QSettings, QSize, Qt, QTimer
+from PySide6.QtCore import QSettings, QSize, Qt, QTimer
 from PySide6.QtGui import QAction, QCloseEvent, QColor, QKeySequence
 from PySide6.QtWidgets import (
     QDockWidget,
@@ -22,7 +22,7 @@ from . import theme, words
 from .banner import Banner
 from .batch_view import BatchView
 from .block_map import BlockMap
-from .i18n import Languages, fill_in
+from .i18n import Languages, Translated, fill_in
 from .icons import app_icon, icon
 from .inspector import Inspector
 from .latency_view import LatencyView
@@ -42,7 +42,7 @@ HOLD_MS = 6000
 _SAID_IN_STATUS = frozenset({"state", "preempted", "finished", "cancelled", "failed"})
 
 
-class MainWindow(QMainWindow):
+class MainWindow(Translated, QMainWindow):
     def __init__(self, session: EngineSession, languages: Languages, settings: QSettings) -> None:
         """``settings`` keeps the layout between starts."""
         super().__init__()
@@ -222,11 +222,6 @@ class MainWindow(QMainWindow):
         self.hide()
         self.session.close()
         super().closeEvent(event)
-
-    def changeEvent(self, event: QEvent) -> None:
-        if event.type() == QEvent.Type.LanguageChange:
-            self.retranslate()
-        super().changeEvent(event)
 
     def retranslate(self) -> None:
         self.setWindowTitle("Pagedeck")

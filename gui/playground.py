@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from PySide6.QtCore import QEvent, QSize, Qt, Signal
+from PySide6.QtCore import QSize, Qt, Signal
 from PySide6.QtGui import QKeyEvent, QKeySequence, QShortcut, QTextOption
 from PySide6.QtWidgets import (
     QAbstractSpinBox,
@@ -27,7 +27,7 @@ from ..ipc.protocol import Accepted, ChatMessage, Failed, Finished, Tokens
 from ..ipc.vocabulary import PRIORITIES, SamplingParams
 from . import i18n, samples, theme, words
 from .answer import Answer
-from .i18n import fill_in
+from .i18n import Translated, fill_in
 from .link import EngineLink
 from .scroll import Column, plain_scroll
 from .state import ConnectionState
@@ -66,7 +66,7 @@ class PromptEdit(QPlainTextEdit):
         self.setFixedHeight(lines * self.fontMetrics().lineSpacing() + 3 * theme.GRID)
 
 
-class Parameters(QWidget):
+class Parameters(Translated, QWidget):
     """System prompt and sampling, as fields."""
 
     def __init__(self, parent: QWidget | None = None) -> None:
@@ -109,11 +109,6 @@ class Parameters(QWidget):
             seed=int(seed) if seed else None,
         )
 
-    def changeEvent(self, event: QEvent) -> None:
-        if event.type() == QEvent.Type.LanguageChange:
-            self.retranslate()
-        super().changeEvent(event)
-
     def retranslate(self) -> None:
         names = (
             (self.system, self.tr("System prompt"), self.tr("What the model is told before the conversation")),
@@ -145,7 +140,7 @@ class Turn:
     answer: Answer
 
 
-class Playground(QWidget):
+class Playground(Translated, QWidget):
     """The page. ``shown`` asks for a request on the map, ``said`` carries a sentence for the status bar."""
 
     shown = Signal(int)
@@ -351,11 +346,6 @@ class Playground(QWidget):
         done, total = str(len(self._load) - loading), str(len(self._load))
         self.load_label.setText(fill_in(self.tr("Load: %1 of %2 ended"), done, total))
         self.empty.setVisible(not self.turns)
-
-    def changeEvent(self, event: QEvent) -> None:
-        if event.type() == QEvent.Type.LanguageChange:
-            self.retranslate()
-        super().changeEvent(event)
 
     def retranslate(self) -> None:
         self.prompt.setPlaceholderText(self.tr("Ask the model (Enter sends, Shift+Enter begins a line, Esc stops)"))

@@ -12,7 +12,7 @@ from . import quantities, theme, words
 from .block_card import BlockCard, BlockFacts
 from .block_image import BlockImage
 from .card import QuietLabel, paint_raised
-from .i18n import fill_in
+from .i18n import Translated, fill_in
 from .link import EngineLink
 from .pool_canvas import PoolCanvas
 from .quantities import NBSP
@@ -23,7 +23,7 @@ DWELL_MS = 200  # hovering this long asks the engine for a block's tokens and ow
 _DISCONNECTED = (ConnectionState.DISCONNECTED, ConnectionState.CONNECTING, ConnectionState.LOADING)
 
 
-class PoolView(QWidget):
+class PoolView(Translated, QWidget):
     """One tier: what it can hold, how much it holds, its blocks, and the card of the block under the pointer."""
 
     sampleRequested = Signal()
@@ -50,7 +50,7 @@ class PoolView(QWidget):
         self.canvas.blockHovered.connect(self._hovered)
         self.canvas.blockClicked.connect(self._clicked)
         self._invitation.accepted.connect(self.sampleRequested)
-        self._retranslate()
+        self.retranslate()
 
     def add_controls(self, controls: QBoxLayout) -> None:
         self._head.addLayout(controls)
@@ -192,19 +192,14 @@ class PoolView(QWidget):
         cell = self.canvas.cell_rect(block).toRect()
         self._card.show_beside(QRect(self.canvas.mapTo(self, cell.topLeft()), cell.size()))
 
-    def changeEvent(self, event: QEvent) -> None:
-        super().changeEvent(event)
-        if event.type() == QEvent.Type.LanguageChange:
-            self._retranslate()
-            self.write_header()
-            self._invite()
-
-    def _retranslate(self) -> None:
+    def retranslate(self) -> None:
         device = self.name == "device"
         self._title.setText(self.tr("Device pool") if device else self.tr("Host pool"))
         self.canvas.setAccessibleName(
             self.tr("Blocks of the device pool") if device else self.tr("Blocks of the host pool")
         )
+        self.write_header()
+        self._invite()
 
 
 class UsageBar(QWidget):
@@ -226,7 +221,7 @@ class UsageBar(QWidget):
                 left += max(width, 1.0)
 
 
-class Invitation(QFrame):
+class Invitation(Translated, QFrame):
     """One line over an empty pool, and a button to fill it."""
 
     accepted = Signal()
@@ -247,7 +242,7 @@ class Invitation(QFrame):
         self._room = parent
         parent.installEventFilter(self)
         self.hide()
-        self._retranslate()
+        self.retranslate()
 
     def say(self, text: str, *, button: bool) -> None:
         self._text.setText(text)
@@ -269,10 +264,5 @@ class Invitation(QFrame):
             self._centre()
         return False
 
-    def changeEvent(self, event: QEvent) -> None:
-        super().changeEvent(event)
-        if event.type() == QEvent.Type.LanguageChange:
-            self._retranslate()
-
-    def _retranslate(self) -> None:
+    def retranslate(self) -> None:
         self._button.setText(self.tr("Send a sample"))

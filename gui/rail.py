@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from PySide6.QtCore import QEvent, QSize, Qt, Signal
+from PySide6.QtCore import QSize, Qt, Signal
 from PySide6.QtGui import QColor, QKeyEvent, QKeySequence, QShortcut
 from PySide6.QtWidgets import QButtonGroup, QSizePolicy, QToolButton, QVBoxLayout, QWidget
 
 from . import theme
-from .i18n import QT_TRANSLATE_NOOP
+from .i18n import QT_TRANSLATE_NOOP, Translated
 from .icons import icon
 
 
@@ -29,7 +29,7 @@ PAGES = (
 )
 
 
-class Rail(QWidget):
+class Rail(Translated, QWidget):
     """Pages by button, by Ctrl+1 … Ctrl+6, and by the arrow keys."""
 
     chosen = Signal(str)
@@ -86,11 +86,6 @@ class Rail(QWidget):
     def _draw(self) -> None:
         for key, button in self._buttons.items():
             button.setIcon(icon(key, QColor(theme.current().palette.ink)))
-
-    def changeEvent(self, event: QEvent) -> None:
-        if event.type() == QEvent.Type.LanguageChange:
-            self.retranslate()
-        super().changeEvent(event)
 
     def retranslate(self) -> None:
         for place, page in enumerate(PAGES, 1):

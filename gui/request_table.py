@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from PySide6.QtCore import (
-    QEvent,
     QItemSelection,
     QItemSelectionModel,
     QModelIndex,
@@ -36,7 +35,7 @@ from ..ipc.protocol import SetPriority
 from ..ipc.telemetry import RequestRow
 from ..ipc.vocabulary import PRIORITIES, RequestState
 from . import theme, words
-from .i18n import fill_in
+from .i18n import Translated, fill_in
 from .link import EngineLink
 from .request_model import COLUMNS, NUMBER, STATE, RequestModel
 from .selection import Selection
@@ -73,7 +72,7 @@ class StateDelegate(QStyledItemDelegate):
         painter.restore()
 
 
-class RequestTable(QWidget):
+class RequestTable(Translated, QWidget):
     """The table with its filter and its two verbs. What is selected here is selected everywhere."""
 
     def __init__(self, link: EngineLink, selection: Selection, parent: QWidget | None = None) -> None:
@@ -232,11 +231,6 @@ class RequestTable(QWidget):
         submenu.addActions(self._class_actions)
         submenu.setEnabled(self.class_button.isEnabled())
         menu.exec(self.view.viewport().mapToGlobal(at))
-
-    def changeEvent(self, event: QEvent) -> None:
-        if event.type() == QEvent.Type.LanguageChange:
-            self.retranslate()
-        super().changeEvent(event)
 
     def retranslate(self) -> None:
         self.filter.setPlaceholderText(self.tr("Filter by number, id, state, class"))

@@ -32,6 +32,7 @@ class EngineSession(QObject):
         self.keep_serving = False
         self.name = DEFAULT_NAME
         self.last_words = ""
+        self.killed_by = 0  # the signal that ended our engine, when it died of one
         self._arguments = [*arguments]
         self._processes: dict[
             str, EngineProcess
@@ -116,8 +117,8 @@ class EngineSession(QObject):
             return
         self.link.detach()
         process = EngineProcess(self.name, self._arguments, output, self)
-        process.stopped.connect(lambda: self._process_ended(process, ConnectionState.STOPPED, ""))
-        process.died.connect(lambda words: self._process_ended(process, ConnectionState.DIED, words))
+        process.stopped.connect(lambda: self._process_ended(process, ConnectionState.STOPPED))
+        process.died.connect(lambda words, by: self._process_ended(process, ConnectionState.DIED, words, by))
         self._processes[self.name] = process
         self._launched = time.time()
         self._search.start()
@@ -176,6 +177,7 @@ class EngineSession(QObject):
         self._ended = None
         self._launched = None
         self.last_words = ""
+        self.killed_by = 0
         self._search.stop()
 
     def _look_for_connection(self) -> None:
@@ -187,7 +189,9 @@ class EngineSession(QObject):
                 self.changed.emit()
                 return
 
-    def _process_ended(self, process: EngineProcess, state: ConnectionState, words: str) -> None:
+    def _process_ended(
+        self, process: EngineProcess, state: ConnectionState, words: str = "", killed_by: int = 0
+    ) -> None:
         del self._processes[process.name]
         process.deleteLater()
         if process.name != self.name:
@@ -195,6 +199,7 @@ class EngineSession(QObject):
         self._forget()
         self._ended = state
         self.last_words = words
+        self.killed_by = killed_by
         self.link.detach()
         self.changed.emit()
         self._again()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from PySide6.QtCore import QEvent, Qt, QTimer, Signal
+from PySide6.QtCore import Qt, QTimer, Signal
 from PySide6.QtGui import QFontMetrics
 from PySide6.QtWidgets import (
     QGridLayout,
@@ -19,7 +19,7 @@ from PySide6.QtWidgets import (
 from ..ipc.presets import Preset
 from ..ipc.protocol import EngineMessage, Failed, Reconfigure, Reconfigured, ReconfigureReport, SettingInfo
 from . import engine_texts, quantities, theme, words
-from .i18n import fill_in
+from .i18n import Translated, fill_in
 from .link import EngineLink
 from .presets import PresetChooser, differing, matching, said
 from .scroll import Column, plain_scroll
@@ -72,7 +72,7 @@ class Effects(QWidget):
         self._notes.setVisible(bool(report.notes))
 
 
-class SettingsPanel(QWidget):
+class SettingsPanel(Translated, QWidget):
     """All settings of the engine. ``said`` carries the sentence for the status bar."""
 
     said = Signal(str)
@@ -369,11 +369,6 @@ class SettingsPanel(QWidget):
             return self.tr("Asking the engine …")
         infos = {name: editor.info for name, editor in self.editors.items()}
         return words.changes({name: (self.editors[name].known, value) for name, value in staged.items()}, infos)
-
-    def changeEvent(self, event: QEvent) -> None:
-        if event.type() == QEvent.Type.LanguageChange:
-            self.retranslate()
-        super().changeEvent(event)
 
     def retranslate(self) -> None:
         self._heading.setText(self.tr("While running"))

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from PySide6.QtCore import QEvent, QSize, Qt, Signal
+from PySide6.QtCore import QSize, Qt, Signal
 from PySide6.QtGui import QAction, QColor
 from PySide6.QtWidgets import QMenu, QSizePolicy, QToolBar, QToolButton, QWidget
 
 from ..ipc.endpoint import list_connections
 from . import theme, words
 from .glance import Glance
-from .i18n import Language, Languages, fill_in
+from .i18n import Language, Languages, Translated, fill_in
 from .icons import icon
 from .session import EngineSession
 from .state import ConnectionState
@@ -17,7 +17,7 @@ from .state import ConnectionState
 _MODES = ("system", "light", "dark")
 
 
-class Toolbar(QToolBar):
+class Toolbar(Translated, QToolBar):
     inspectorToggled = Signal(bool)
     themeChosen = Signal(str)
     languageChosen = Signal(str)
@@ -160,11 +160,6 @@ class Toolbar(QToolBar):
         ):
             button.setIcon(icon(name, ink))
         self.show_state()
-
-    def changeEvent(self, event: QEvent) -> None:
-        if event.type() == QEvent.Type.LanguageChange:
-            self.retranslate()
-        super().changeEvent(event)
 
     def retranslate(self) -> None:
         modes = {"system": self.tr("follows the system"), "light": self.tr("light"), "dark": self.tr("dark")}

@@ -15,6 +15,7 @@
     <name>Counted</name>
     <message numerus="yes">
         <source>%Ln block(s) moved</source>
+        <extracomment>By this name lupdate finds the texts.</extracomment>
         <translation>
             <numerusform>%Ln block moved</numerusform>
             <numerusform>%Ln blocks moved</numerusform>

@@ -55,7 +55,7 @@
     <name>Banner</name>
     <message>
         <source>Starting the engine …</source>
-        <extracomment>A wait of unknown length shows its age, so that nobody looks at a spinner and wonders. Of what a dead engine printed last, so many lines are shown; the log has more.</extracomment>
+        <extracomment>A wait of unknown length shows its age, so that nobody looks at a spinner and wonders. Of what a dead engine printed last, so many lines are shown; the log has more. Signals by which a system ends a process: by force (SIGKILL, where there is one), or for a fault of its own.</extracomment>
         <translation>正在启动引擎……</translation>
     </message>
     <message>
@@ -85,6 +85,26 @@
     <message>
         <source>Restart</source>
         <translation>重启</translation>
+    </message>
+    <message>
+        <source>The engine was killed.</source>
+        <translation>引擎被系统终止。</translation>
+    </message>
+    <message>
+        <source>Most often the system does this when memory runs out. Restart it with fewer blocks (Settings, num_blocks) or a smaller model, or close other programs first.</source>
+        <translation>最常见的原因是内存不足。请减少块数（设置中的 num_blocks）、换用更小的模型，或先关闭其他程序，再重新启动引擎。</translation>
+    </message>
+    <message>
+        <source>The engine crashed (signal %1).</source>
+        <translation>引擎崩溃（信号 %1）。</translation>
+    </message>
+    <message>
+        <source>Restart it. Should it crash again, its log says what it was doing.</source>
+        <translation>请重新启动；如果再次崩溃，日志会说明当时它在做什么。</translation>
+    </message>
+    <message>
+        <source>Another program ended the engine (signal %1).</source>
+        <translation>引擎被其他程序结束（信号 %1）。</translation>
     </message>
     <message>
         <source>The engine died.</source>
@@ -349,6 +369,10 @@
     <message>
         <source>Starting</source>
         <translation>正在启动</translation>
+    </message>
+    <message>
+        <source>Importing %1</source>
+        <translation>正在导入 %1</translation>
     </message>
     <message>
         <source>Looking for %1</source>
@@ -1578,6 +1602,14 @@
         <translation>精度</translation>
     </message>
     <message>
+        <source>Weight format</source>
+        <translation>权重格式</translation>
+    </message>
+    <message>
+        <source>Cache format</source>
+        <translation>缓存格式</translation>
+    </message>
+    <message>
         <source>Context length</source>
         <translation>上下文长度</translation>
     </message>
@@ -1653,6 +1685,14 @@
     <message>
         <source>Precision of the weights and the KV cache.</source>
         <translation>权重和 KV 缓存的精度。</translation>
+    </message>
+    <message>
+        <source>How the CPU holds the weights: in the model&apos;s precision, or rounded to 8 or 4 bits, which is faster.</source>
+        <translation>CPU 以何种格式存放权重：按模型的精度，或舍入为 8 位或 4 位，这样更快。</translation>
+    </message>
+    <message>
+        <source>How the cache holds keys and values: in the model&apos;s precision, or in 8 bits, so that more tokens fit.</source>
+        <translation>缓存以何种格式存放键和值：按模型的精度，或用 8 位，从而容纳更多 token。</translation>
     </message>
     <message>
         <source>Longest prompt plus output.</source>

@@ -72,6 +72,17 @@ def test_a_column_is_as_tall_as_its_tokens(shown: Shown) -> None:
     assert (prefill + decode) / len(colours) == pytest.approx(48 / shown.timeline._scale.top, abs=0.04)
 
 
+def test_the_key_gives_way_before_the_figures_are_cut(shown: Shown) -> None:
+    for width in (400, 560, 700, 800, 860, 1000, 1400):
+        shown.view.resize(width, 240)
+        shown.steps(3)
+        now, key = shown.view._now, shown.view._key
+        needed = now.fontMetrics().horizontalAdvance(now.text())
+        assert now.width() >= needed or not key.isVisible(), width
+        assert key.isVisible() or now.width() < needed + key.width() + 16, width
+    assert key.isVisible()
+
+
 def test_classes_have_shades(shown: Shown) -> None:
     shown.link.view._classes[2] = "interactive"
     shown.steps(3)

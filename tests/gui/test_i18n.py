@@ -203,12 +203,13 @@ def said_by_the_engine(path: str, call: str) -> Iterator[str]:
         ("engine/reconfigure.py", "notes.append"),
         ("engine/reconfigure.py", "report.notes.append"),
         ("engine/reconfigure.py", "Refused"),
-        ("engine/capacity.py", "Refused"),
+        ("engine/cache/capacity.py", "Refused"),
         ("engine/assembly.py", "report"),
-        ("engine/model.py", "report"),
-        ("engine/checkpoint.py", "report"),
-        ("engine/convert.py", "report"),
-        ("engine/fetch.py", "report"),
+        ("engine/serving/service.py", "report"),
+        ("engine/model/loading.py", "report"),
+        ("engine/model/checkpoint.py", "report"),
+        ("engine/model/convert.py", "report"),
+        ("engine/model/fetch.py", "report"),
     ],
 )
 def test_the_engines_sentences_are_known(path: str, call: str) -> None:

@@ -287,6 +287,18 @@ def test_an_engines_death_is_explained_briefly_and_logged_in_full(window: MainWi
     assert traceback in window.log.model.text_of(window.log.model.rowCount() - 1)
 
 
+@pytest.mark.parametrize(
+    ("killed_by", "title", "detail"),
+    [(9, "was killed", "memory runs out"), (11, "crashed (signal 11)", "Fatal"), (15, "(signal 15)", "Fatal")],
+)
+def test_a_signal_is_explained(window: MainWindow, link: ScriptedLink, killed_by: int, title: str, detail: str) -> None:
+    window.session.last_words, window.session.killed_by = "Fatal Python error", killed_by
+    link.say_connection(ConnectionState.DIED)
+    assert title in window.banner.title.text()
+    assert detail in window.banner.detail.text()
+    assert window.banner.action.text() == "Restart"
+
+
 def test_what_is_not_the_apps_own_goes_to_the_engine() -> None:
     options, rest = parser().parse_known_args(["--theme", "dark", "--model", "tiny", "-n", "x", "--block-size", "64"])
     assert (options.theme, options.name) == ("dark", "x")
