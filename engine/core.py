@@ -16,13 +16,12 @@ from typing import TYPE_CHECKING, Any
 
 from ..ipc.vocabulary import FinishReason, Refused, RequestState, SamplingParams, parse_priority
 from .cache.cache_groups import CacheGroups
-from .cache.capacity import check_fits, check_places, longest
+from .cache.capacity import check_fits, check_length, check_places, longest
 from .cache.kv_cache import KVCache
 from .config import EngineConfig
 from .facts import pool_facts
 from .flight import Flights, Runner, Step
 from .metrics import Metrics
-from .reconfigure import Reconfiguration, reconfigure
 from .request import Request, Sequence, StepPlan, Work
 from .scheduling.beam import BeamSearch, Hypothesis
 from .scheduling.cost import Speeds
@@ -214,22 +213,13 @@ class Engine:
         check_places(request, parsed, self.config)
         self.scheduler.set_priority(request, parsed)
 
-    def reconfigure(self, changes: dict[str, Any], *, dry_run: bool = False) -> Reconfiguration:
-        """Change live settings, all of them or none; with ``dry_run`` only tell what would happen. Steps in flight
-        land first.
-
-        Raises:
-            Refused: a change that is not acceptable; nothing has changed.
-        """
-        self.land()
-        return reconfigure(self, changes, dry_run=dry_run)
-
     def _check_prompt(self, prompt: list[int]) -> None:
         if not isinstance(prompt, list) or not prompt:
             raise Refused.value("prompt", prompt, "a list of at least one token id")
-        for token in prompt:
-            if type(token) is not int or not 0 <= token < self.vocabulary:
-                raise Refused.value("prompt", token, f"token ids from 0 to {self.vocabulary - 1:,}")
+        check_length(len(prompt), self.context_length)  # before all its tokens are looked at, however many there are
+        if set(map(type, prompt)) != {int} or min(prompt) < 0 or max(prompt) >= self.vocabulary:
+            wrong = next(token for token in prompt if type(token) is not int or not 0 <= token < self.vocabulary)
+            raise Refused.value("prompt", wrong, f"token ids from 0 to {self.vocabulary - 1:,}")
 
     # --- the step ---------------------------------------------------------------------------------------------------
 

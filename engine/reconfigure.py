@@ -7,18 +7,16 @@ import time
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import psutil
 
 from ..ipc.vocabulary import Refused, RequestState
 from .cache.capacity import check_places, shortage
+from .cache.reshape import Reshape
 from .config import GIB, EngineConfig
-
-if TYPE_CHECKING:
-    from .cache.reshape import Reshape
-    from .core import Engine
+from .core import Engine
 
 
 @dataclass(slots=True)
@@ -36,12 +34,14 @@ class Reconfiguration:
     notes: list[str] = field(default_factory=list)
 
 
-def reconfigure(engine: Engine, changes: dict[str, Any], *, dry_run: bool) -> Reconfiguration:
-    """Check all of ``changes``, then apply them, or with ``dry_run`` tell what that would do.
+def reconfigure(engine: Engine, changes: dict[str, Any], *, dry_run: bool = False) -> Reconfiguration:
+    """Check all of ``changes`` of live settings, then apply them, or with ``dry_run`` tell what that would do. Steps in
+    flight land first.
 
     Raises:
         Refused: a change that is not acceptable; nothing has changed.
     """
+    engine.land()
     before, after = engine.config, engine.config.changed(changes)
     if after.token_budget is None:
         raise Refused.value("token_budget", None, "an integer from 1 to 1,000,000 tokens while the engine runs")

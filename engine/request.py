@@ -5,20 +5,10 @@ from __future__ import annotations
 import sys
 import time
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
 
 from ..ipc.vocabulary import FinishReason, RequestState, SamplingParams, priority_name
-
-if TYPE_CHECKING:
-    from .scheduling.beam import BeamSearch
-
-
-class Scores(NamedTuple):
-    """Natural logarithms of probabilities, over the whole vocabulary and before any filter or temperature."""
-
-    chosen: float  # of the token that was chosen
-    tokens: list[int]  # the most probable ones, if they were asked for, the first being the most probable
-    logprobs: list[float]  # of `tokens`
+from .scheduling.beam import BeamSearch
+from .scores import Scores
 
 
 @dataclass(slots=True, eq=False)

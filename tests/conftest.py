@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
@@ -14,10 +15,48 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import settings
 
 os.environ.setdefault("QT_QPA_PLATFORM", "offscreen")
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--long",
+        type=float,
+        default=0.0,
+        metavar="MINUTES",
+        help="random tests: go on with examples never tried before, so many minutes each, rather than with the same "
+        "few every time",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    settings.register_profile("same", derandomize=True)
+    if not config.getoption("long"):
+        settings.load_profile("same")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if config.getoption("long"):
+        for item in items:
+            if item.get_closest_marker("random"):
+                item.add_marker(pytest.mark.timeout(0))
+
+
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """With ``--long``, a random test runs again and again, each time with examples of its own."""
+    minutes = pyfuncitem.config.getoption("long")
+    if not minutes or not pyfuncitem.get_closest_marker("random"):
+        return None
+    arguments = {name: pyfuncitem.funcargs[name] for name in pyfuncitem._fixtureinfo.argnames}
+    end = time.monotonic() + 60 * minutes
+    while time.monotonic() < end:
+        pyfuncitem.obj(**arguments)
+    return True
+
 
 CHAT_TEMPLATE = (
     "{% for m in messages %}<|{{ m['role'] }}|>{{ m['content'] }}\n{% endfor %}"

@@ -51,14 +51,8 @@ def shortage(
     return None
 
 
-def check_fits(request: Request, context_length: int, cache: KVCache | CacheGroups) -> None:
-    """A request that can never be served is said so at once, with the numbers.
-
-    Raises:
-        Refused: the prompt leaves no room in the model's context (``too_long``), or the whole pool is too small for
-            the request (``too_large``).
-    """
-    length = len(request.prompt)
+def check_length(length: int, context_length: int) -> None:
+    """Raises :class:`Refused` (``too_long``) for a prompt that leaves no room in the model's context."""
     if length >= context_length:
         raise Refused(
             f"The prompt has {length:,} tokens; accepted are up to {context_length - 1:,}, since prompt and output "
@@ -66,10 +60,19 @@ def check_fits(request: Request, context_length: int, cache: KVCache | CacheGrou
             field="prompt",
             code="too_long",
         )
+
+
+def check_fits(request: Request, context_length: int, cache: KVCache | CacheGroups) -> None:
+    """A request that can never be served is said so at once, with the numbers.
+
+    Raises:
+        Refused: the whole pool is too small for the request (``too_large``).
+    """
     short = shortage(request, context_length, cache, cache.block_size)
     if short is not None:
         needed, num_blocks = short
         samples = request.sampling.width
+        length = len(request.prompt)
         output = longest(request, context_length) - length
         raise Refused(
             f"A prompt of {length:,} tokens and {samples} x {output:,} output tokens needs {needed:,} blocks of "

@@ -12,7 +12,7 @@ from collections.abc import Collection, Sequence
 from heapq import nlargest
 from typing import NamedTuple
 
-from ..request import Scores
+from ..scores import Scores
 
 
 class Branch(NamedTuple):

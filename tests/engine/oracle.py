@@ -8,7 +8,8 @@ from typing import NamedTuple, Protocol
 import numpy as np
 import torch
 from pagedeck.engine.model.sampler import Sampler
-from pagedeck.engine.request import Request, Scores, Sequence
+from pagedeck.engine.request import Request, Sequence
+from pagedeck.engine.scores import Scores
 from pagedeck.ipc.vocabulary import FinishReason, SamplingParams
 from transformers import PreTrainedModel
 

@@ -12,8 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pagedeck.engine.cache.kv_cache import TransferKind
 from pagedeck.engine.model.attention import ATTENTION_NAME
-from pagedeck.engine.request import Request, Scores
+from pagedeck.engine.reconfigure import reconfigure
+from pagedeck.engine.request import Request
 from pagedeck.engine.scheduling.beam import BeamSearch
+from pagedeck.engine.scores import Scores
 from pagedeck.ipc.vocabulary import FinishReason, Refused, RequestState, SamplingParams
 
 from .harness import expected, make_engine, model_engine, output, run, step, submit
@@ -154,7 +156,7 @@ def test_preempted_beams_find_the_same(model: Any, policy: str, block_sizes: tup
         if turn % 7 == 0 and turn < 50:
             submit(engine, f"beside{turn}", PROMPT[: turn % 17 + 1], 3, priority=turn % 3 * 10)
         if turn == 20:
-            engine.reconfigure({"block_size": block_sizes[1]})
+            reconfigure(engine, {"block_size": block_sizes[1]})
         if turn == 30 and f"beside{28}" in engine.requests:
             engine.cancel("beside28")
         assert turn < 1_000
@@ -180,7 +182,7 @@ def test_beams_that_wait_for_others_give_way_to_those_they_wait_for() -> None:
         step(engine)
     for number in range(2):  # take one place of each search, and hold it for a while
         submit(engine, f"u{number}", [50 + number], 6, priority=0)
-    engine.reconfigure({"class_limits": "normal=3"})
+    reconfigure(engine, {"class_limits": "normal=3"})
     run(engine)
     assert [s.state for s in searches] == [RequestState.FINISHED] * 2
 
@@ -331,6 +333,6 @@ def test_more_beams_than_places_are_refused_now_and_later() -> None:
         engine.set_priority("a", 20)
     for changes in ({"max_batch_size": 2}, {"class_limits": "normal=2"}):
         with pytest.raises(Refused, match="beam_width is 3"):
-            engine.reconfigure(changes)
+            reconfigure(engine, changes)
     run(engine)
     assert request.state is RequestState.FINISHED

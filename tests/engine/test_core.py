@@ -12,6 +12,7 @@ import pytest
 from pagedeck.engine.config import GIB
 from pagedeck.engine.core import ENDED_KEPT, Engine
 from pagedeck.engine.facts import request_facts, setting_facts
+from pagedeck.engine.reconfigure import reconfigure
 from pagedeck.engine.request import Request
 from pagedeck.ipc.protocol import ReconfigureReport, SettingInfo
 from pagedeck.ipc.telemetry import Percentiles, RequestRow, Stats, StepRecord, TierStats
@@ -90,6 +91,15 @@ def test_a_prompt_as_long_as_the_context_is_refused() -> None:
     run(engine)
     assert request.sequences[0].finish_reason is FinishReason.LENGTH
     assert len(output(request)) == 1
+
+
+def test_a_prompt_is_measured_before_its_tokens_are_looked_at() -> None:
+    class Unlooked(list[int]):
+        def __iter__(self) -> Any:
+            raise AssertionError("looked at")
+
+    assert refused(make_engine(context_length=32), prompt=Unlooked([1] * 32)).code == "too_long"
+    assert refused(make_engine(), prompt=[*range(1, 31), 2**70]).field == "prompt"
 
 
 def test_within_the_context_but_beyond_the_pool_is_refused_with_the_numbers() -> None:
@@ -224,7 +234,7 @@ def test_too_little_working_memory_makes_smaller_steps_not_failures() -> None:
     assert all(output(r) == expected(r) for r in requests)
     assert engine.runner.largest <= 11
     assert engine.scheduler.budget <= 11, "later steps are planned to fit"
-    engine.reconfigure({"token_budget": 63})
+    reconfigure(engine, {"token_budget": 63})
     assert engine.scheduler.budget == 63
 
 
@@ -275,7 +285,7 @@ def test_an_impossible_change_changes_nothing(changes: dict[str, Any], field: st
     before = bookkeeping(engine)
     for dry_run in (True, False):
         with pytest.raises(Refused) as refusal:
-            engine.reconfigure(changes, dry_run=dry_run)
+            reconfigure(engine, changes, dry_run=dry_run)
         assert refusal.value.field == field and part in str(refusal.value)
     assert bookkeeping(engine) == before
     run(engine)
@@ -293,9 +303,9 @@ def test_every_live_setting_changes_while_requests_run() -> None:
         "preemption": "recompute",
         "max_queue": 7,
     }
-    foreseen = engine.reconfigure(changes, dry_run=True)
+    foreseen = reconfigure(engine, changes, dry_run=True)
     assert engine.cache.block_size == 8
-    done = engine.reconfigure(changes)
+    done = reconfigure(engine, changes)
     assert done.changes == {name: (foreseen.changes[name][0], value) for name, value in changes.items()}
     assert (done.blocks_moved, done.bytes_copied, done.cached_dropped, done.preempted) == (
         foreseen.blocks_moved, foreseen.bytes_copied, foreseen.cached_dropped, foreseen.preempted,
@@ -308,7 +318,7 @@ def test_every_live_setting_changes_while_requests_run() -> None:
 
 def test_a_setting_that_stays_as_it_was_is_no_change() -> None:
     engine, _ = busy_engine()
-    report = engine.reconfigure({"block_size": 8, "max_batch_size": 16})
+    report = reconfigure(engine, {"block_size": 8, "max_batch_size": 16})
     assert (report.changes, report.blocks_moved, report.bytes_copied) == ({}, 0, 0)
 
 
@@ -318,8 +328,8 @@ def test_larger_blocks_that_do_not_suffice_cost_the_lowest_their_place() -> None
     for _ in range(5):
         step(engine)
     assert len(engine.scheduler.running) > 4
-    foreseen = engine.reconfigure({"block_size": 64}, dry_run=True)
-    done = engine.reconfigure({"block_size": 64})
+    foreseen = reconfigure(engine, {"block_size": 64}, dry_run=True)
+    done = reconfigure(engine, {"block_size": 64})
     assert done.preempted == foreseen.preempted == 4, "four blocks are left"
     assert [r.preemptions for r in requests] == [0, 1, 0, 1, 0, 1, 0, 1]
     given_up = {r.number for r in requests if r.preemptions}
@@ -333,7 +343,7 @@ def test_a_change_that_would_lock_a_request_out_is_refused() -> None:
     request = submit(engine, "long", prompt(40, 1), 32)
     step(engine)
     with pytest.raises(Refused, match=r"1 blocks.*'long' needs 2"):
-        engine.reconfigure({"block_size": 64})
+        reconfigure(engine, {"block_size": 64})
     assert engine.cache.block_size == 8
     run(engine)
     assert output(request) == expected(request)
@@ -344,7 +354,7 @@ def test_a_smaller_host_tier_recomputes_what_it_cannot_hold() -> None:
     requests = [submit(engine, f"r{i}", prompt(12, i), 40) for i in range(5)]
     while not engine.scheduler.swapped:
         step(engine)
-    done = engine.reconfigure({"swap_space_gib": 0.0} if engine.config.swap_space_gib else {"swap_space_gib": 1e-9})
+    done = reconfigure(engine, {"swap_space_gib": 0.0} if engine.config.swap_space_gib else {"swap_space_gib": 1e-9})
     assert engine.cache.host.num_blocks == 0
     assert done.preempted == 1 and engine.scheduler.swapped == 0
     run(engine)
@@ -355,8 +365,8 @@ def test_more_host_memory_than_is_free_is_refused_with_the_number(monkeypatch: p
     engine, _ = busy_engine()
     monkeypatch.setattr(psutil, "virtual_memory", lambda: type("Memory", (), {"available": 2 * GIB})())
     with pytest.raises(Refused, match=r"swap_space_gib is 3\.0.*2\.00 GiB"):
-        engine.reconfigure({"swap_space_gib": 3.0})
-    engine.reconfigure({"swap_space_gib": 0.0001})
+        reconfigure(engine, {"swap_space_gib": 3.0})
+    reconfigure(engine, {"swap_space_gib": 0.0001})
 
 
 def test_host_memory_that_the_machine_denies_leaves_everything_as_it_was() -> None:
@@ -367,7 +377,7 @@ def test_host_memory_that_the_machine_denies_leaves_everything_as_it_was() -> No
 
     engine.runner.reshape = deny
     with pytest.raises(Refused, match="cannot pin"):
-        engine.reconfigure({"block_size": 16, "swap_space_gib": 1024 * 8 / GIB, "token_budget": 1})
+        reconfigure(engine, {"block_size": 16, "swap_space_gib": 1024 * 8 / GIB, "token_budget": 1})
     assert (engine.cache.block_size, engine.cache.host.num_blocks, engine.config.token_budget) == (8, 4, 32)
     run(engine)
     assert all(output(r) == expected(r) for r in requests)
@@ -392,7 +402,7 @@ def test_facts_fit_the_wire() -> None:
     assert set(stats) | rest == set(Stats.__struct_fields__)
     report = step(engine).report
     assert set(StepRecord.__struct_fields__) == set(type(report).__dataclass_fields__)
-    fields = set(type(engine.reconfigure({})).__dataclass_fields__)
+    fields = set(type(reconfigure(engine, {})).__dataclass_fields__)
     assert fields == set(ReconfigureReport.__struct_fields__)
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from pagedeck.engine.core import Engine, StepResult
+from pagedeck.engine.reconfigure import reconfigure
 from pagedeck.engine.request import Request
 from pagedeck.ipc.vocabulary import FinishReason, RequestState
 
@@ -203,13 +204,13 @@ def test_changes_of_settings_land_first_and_lose_no_token() -> None:
     results = [step(engine) for _ in range(5)]
     for changes in ({"block_size": 16}, {"max_batch_size": 1}, {"prefix_caching": False}, {"block_size": 8}):
         assert in_flight(engine)
-        engine.reconfigure(changes, dry_run=True)
+        reconfigure(engine, changes, dry_run=True)
         assert not in_flight(engine) and not witness.queue
         planned = engine.step_number
         results.append(step(engine))
         assert engine.step_number == planned, "its tokens are handed out before anything else is begun"
         results.append(step(engine))
-        engine.reconfigure(changes)
+        reconfigure(engine, changes)
         results.append(step(engine))
         results += [step(engine) for _ in range(3)]
     results += run(engine)

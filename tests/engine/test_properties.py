@@ -4,13 +4,11 @@ Random arrivals, priorities, cancels, samples, beams, budgets, limits, pools, sw
 and memory that is denied, on a real core, scheduler and cache: over a device of plain numbers for the bulk, and over a
 real (tiny, float64) model with its real runner and storage. The cache's invariants are checked after every step.
 
-``PAGEDECK_LONG=<examples>`` runs that many random examples instead of the default, always the same ones; 100,000 take
-hours.
+The same examples every time; ``pytest --long MINUTES`` looks for others.
 """
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass, field
 from typing import Any
 from unittest.mock import patch
@@ -21,6 +19,7 @@ from hypothesis import strategies as st
 from pagedeck.engine.config import GIB
 from pagedeck.engine.core import Engine
 from pagedeck.engine.model.attention import ATTENTION_NAME
+from pagedeck.engine.reconfigure import reconfigure
 from pagedeck.engine.request import Request
 from pagedeck.engine.scheduling.forecast import Forecast
 from pagedeck.ipc.vocabulary import FinishReason, Refused, RequestState
@@ -31,8 +30,7 @@ from .harness import VOCABULARY, CrampedRunner, make_engine, model_engine, outpu
 from .oracle import ModelOracle, NumberOracle, Oracle, results
 from .tiny_models import tiny_model
 
-LONG = os.environ.get("PAGEDECK_LONG")
-EXAMPLES = int(LONG or "90")
+EXAMPLES = 90
 MODEL_EXAMPLES = EXAMPLES // 6
 
 #: What the examples of both devices must add up to.
@@ -99,15 +97,15 @@ class World:
     def reconfigure(self, changes: dict[str, Any]) -> None:
         before = self.engine.config
         try:
-            foreseen = self.engine.reconfigure(changes, dry_run=True)
+            foreseen = reconfigure(self.engine, changes, dry_run=True)
         except Refused:
             with pytest.raises(Refused):
-                self.engine.reconfigure(changes)
+                reconfigure(self.engine, changes)
             assert self.engine.config is before
             self.check()
             return
         self.check()
-        done = self.engine.reconfigure(changes)
+        done = reconfigure(self.engine, changes)
         self.check()
         for name in ("changes", "blocks_moved", "bytes_copied", "cached_dropped", "preempted"):
             assert getattr(done, name) == getattr(foreseen, name), name
@@ -120,7 +118,7 @@ class World:
         before, shape = engine.config, (engine.cache.block_size, engine.cache.host.num_blocks)
         with patch.object(engine.runner, "reshape", side_effect=MemoryError("denied")):
             try:
-                engine.reconfigure(changes)
+                reconfigure(engine, changes)
             except Refused:
                 assert engine.config is before
                 assert (engine.cache.block_size, engine.cache.host.num_blocks) == shape
@@ -276,12 +274,7 @@ DEPTHS = st.sampled_from([0, 1, 1])
 
 
 def random_examples(count: int) -> Any:
-    return settings(
-        max_examples=count,
-        deadline=None,
-        derandomize=LONG is None,
-        suppress_health_check=list(HealthCheck),
-    )
+    return settings(max_examples=count, deadline=None, suppress_health_check=list(HealthCheck))
 
 
 def play(world: World, script: list[Any], foresees: bool) -> None:
@@ -293,6 +286,7 @@ def play(world: World, script: list[Any], foresees: bool) -> None:
         world.finish()
 
 
+@pytest.mark.random
 @random_examples(EXAMPLES)
 @given(SETTINGS, actions([1, 2, 20, 30, 40, 50, 60]), st.booleans(), DEPTHS)
 def test_tokens_do_not_depend_on_what_else_happens(
@@ -303,6 +297,7 @@ def test_tokens_do_not_depend_on_what_else_happens(
     play(World(engine, EOS, NumberOracle(VOCABULARY), sum(engine.runner.slot_bytes)), script, foresees)
 
 
+@pytest.mark.random
 @random_examples(EXAMPLES // 2)
 @given(
     SETTINGS,
@@ -325,6 +320,7 @@ def models(request: pytest.FixtureRequest) -> tuple[Any, ModelOracle]:
     return tiny_model(request.param, ATTENTION_NAME), ModelOracle(tiny_model(request.param, "eager"))
 
 
+@pytest.mark.random
 @random_examples(MODEL_EXAMPLES)
 @given(SETTINGS, actions([1, 2, 12, 20, 30]), st.booleans(), DEPTHS)
 def test_nor_do_those_of_a_real_model(

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pagedeck.engine.config import GIB
 from pagedeck.engine.core import Engine
+from pagedeck.engine.reconfigure import reconfigure
 from pagedeck.engine.request import Request
 from pagedeck.ipc.vocabulary import Refused, RequestState
 
@@ -59,9 +60,9 @@ def test_a_dry_run_tells_what_the_change_then_does(changes: dict[str, Any]) -> N
     submit(engine, "short", [9] * 30, 1)
     step(engine)
     before = everything(engine)
-    foreseen = engine.reconfigure(changes, dry_run=True)
+    foreseen = reconfigure(engine, changes, dry_run=True)
     assert everything(engine) == before
-    done = engine.reconfigure(changes)
+    done = reconfigure(engine, changes)
     for name in ("changes", "blocks_moved", "bytes_copied", "cached_dropped", "preempted", "notes"):
         assert getattr(done, name) == getattr(foreseen, name), name
     assert engine.cache.device.num_blocks == changes["num_blocks"] == engine.config.num_blocks
@@ -71,9 +72,9 @@ def test_a_dry_run_tells_what_the_change_then_does(changes: dict[str, Any]) -> N
 
 def test_a_smaller_pool_takes_the_blocks_of_the_lowest_first() -> None:
     engine, requests = busy()
-    foreseen = engine.reconfigure({"num_blocks": 8}, dry_run=True)
+    foreseen = reconfigure(engine, {"num_blocks": 8}, dry_run=True)
     assert foreseen.preempted == 2 and any("2 sequences give up" in note for note in foreseen.notes)
-    engine.reconfigure({"num_blocks": 8})
+    reconfigure(engine, {"num_blocks": 8})
     assert [r.preemptions for r in requests] == [1, 0, 0, 1]
     assert [r.state for r in requests] == [RequestState.PREEMPTED, *[RequestState.RUNNING] * 2, RequestState.PREEMPTED]
     finish(engine, requests)
@@ -84,7 +85,7 @@ def test_a_pool_too_small_for_a_live_request_is_refused_with_the_numbers() -> No
     before = everything(engine)
     for dry_run in (True, False):
         with pytest.raises(Refused, match=r"num_blocks is 7, and request 'r0' needs 8 blocks of 8 tokens") as refusal:
-            engine.reconfigure({"num_blocks": 7}, dry_run=dry_run)
+            reconfigure(engine, {"num_blocks": 7}, dry_run=dry_run)
         assert refusal.value.field == "num_blocks"
     assert everything(engine) == before
     finish(engine, requests)
@@ -94,9 +95,9 @@ def test_a_pool_larger_than_free_memory_is_refused_with_the_number() -> None:
     engine, _ = busy()
     engine.runner.most_slots = 803
     with pytest.raises(Refused, match=r"num_blocks is 101.*accepted are up to 100,") as refusal:
-        engine.reconfigure({"num_blocks": 101})
+        reconfigure(engine, {"num_blocks": 101})
     assert (refusal.value.field, refusal.value.code) == ("num_blocks", "memory")
-    engine.reconfigure({"num_blocks": 100})
+    reconfigure(engine, {"num_blocks": 100})
 
 
 @pytest.mark.parametrize("changes", [
@@ -111,36 +112,36 @@ def test_memory_denied_in_the_middle_leaves_everything_as_it_was(changes: dict[s
     before = everything(engine)
     engine.runner.denials = 1
     with pytest.raises(Refused, match="did not give that memory") as refusal:
-        engine.reconfigure(changes)
+        reconfigure(engine, changes)
     assert refusal.value.field in changes
     assert everything(engine) == before
-    engine.reconfigure(changes)
+    reconfigure(engine, changes)
     finish(engine, requests)
 
 
 def test_the_number_of_blocks_follows_the_block_size() -> None:
     engine, requests = busy()
-    engine.reconfigure({"block_size": 16})
+    reconfigure(engine, {"block_size": 16})
     assert engine.config.num_blocks == 32 == engine.cache.device.num_blocks
-    assert not engine.reconfigure({"num_blocks": 32}).changes
-    engine.reconfigure({"block_size": 8, "num_blocks": 32})  # not the 64 that would keep the pool's size
+    assert not reconfigure(engine, {"num_blocks": 32}).changes
+    reconfigure(engine, {"block_size": 8, "num_blocks": 32})  # not the 64 that would keep the pool's size
     assert engine.config.num_blocks == 32 == engine.cache.device.num_blocks
     finish(engine, requests)
 
 
 def test_runs_ahead_and_the_order_of_eviction_change_while_requests_run() -> None:
     engine, requests = busy()
-    engine.reconfigure({"contiguous_blocks": 4, "eviction": "priority"})
+    reconfigure(engine, {"contiguous_blocks": 4, "eviction": "priority"})
     for _ in range(10):
         step(engine)
     assert engine.cache.device.ahead_count > 0 and engine.cache.device.by_priority
-    engine.reconfigure({"contiguous_blocks": 0})
+    reconfigure(engine, {"contiguous_blocks": 0})
     finish(engine, requests)
 
 
 def test_a_priority_given_later_is_what_cached_blocks_remember() -> None:
     engine, requests = busy()
-    engine.reconfigure({"eviction": "priority"})
+    reconfigure(engine, {"eviction": "priority"})
     engine.set_priority("r0", -5)
     finish(engine, requests)
     pool = engine.cache.device
@@ -157,7 +158,7 @@ class Resized(World):
         before = everything(engine)
         engine.runner.denials = 1
         try:
-            engine.reconfigure(changes)
+            reconfigure(engine, changes)
         except Refused:
             assert everything(engine) == before
             self.check()

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from pagedeck.engine.config import EngineConfig, parse_class_limits
 from pagedeck.engine.core import Engine
+from pagedeck.engine.reconfigure import reconfigure
 from pagedeck.engine.request import Request, Sequence
 from pagedeck.engine.scheduling.forecast import OutputLengths
 from pagedeck.engine.scheduling.scheduler import AGED, AGEING_STEPS
@@ -470,11 +471,11 @@ def test_limits_change_while_requests_run() -> None:
     requests = [submit(engine, f"b{index}", prompt(4, index), 20, priority=20) for index in range(4)]
     step(engine)
     assert len(engine.scheduler.running) == 4
-    engine.reconfigure({"class_limits": "batch=2"})
+    reconfigure(engine, {"class_limits": "batch=2"})
     preempted = step(engine).report.preempted + step(engine).report.preempted
     assert preempted == [r.number for r in requests[:1:-1]], "the youngest go"
     assert running(engine) == ["b0", "b1"]
-    engine.reconfigure({"class_limits": ""})
+    reconfigure(engine, {"class_limits": ""})
     run(engine)
     assert_whole(*requests)
 

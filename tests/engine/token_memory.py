@@ -16,7 +16,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from pagedeck.engine.request import Scores, StepPlan, Work
+from pagedeck.engine.request import StepPlan, Work
+from pagedeck.engine.scores import Scores
 
 POISON = np.uint64(0xDEAD_DEAD_DEAD_DEAD)
 SLOT_BYTES = 8
