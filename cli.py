@@ -6,6 +6,7 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
+from typing import NoReturn
 
 from . import __version__
 from .commands.serve import add_settings
@@ -190,7 +191,7 @@ def _run(options: argparse.Namespace) -> int:
         case "serve":
             from .commands.serve import serve
 
-            return serve(options)
+            return _leave(serve(options))
         case "chat":
             return _chat(options)
         case "status":
@@ -209,6 +210,13 @@ def _run(options: argparse.Namespace) -> int:
             return doctor(as_json=options.json)
         case _:
             return _bench(options)
+
+
+def _leave(code: int) -> NoReturn:
+    """End at once: all is said and closed, and taking torch apart would take seconds."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
 
 
 def _open_app(arguments: Sequence[str]) -> int:

@@ -168,6 +168,21 @@ def test_a_change_to_the_same_value_changes_nothing() -> None:
     assert describe(ReconfigureReport(dry_run=False, changes={"block_size": (32, 32)})).startswith("Nothing changes")
 
 
+def test_an_engine_that_ended_leaves_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the interpreter taking torch apart, which takes seconds."""
+
+    class Left(Exception):
+        pass
+
+    def leave(code: int) -> None:
+        raise Left(code)
+
+    monkeypatch.setattr("pagedeck.engine.serving.service.serve", lambda config, **_: 3)
+    monkeypatch.setattr("os._exit", leave)
+    with pytest.raises(Left, match="3"):
+        main(["serve", "--name", "x"])
+
+
 def test_progress_on_a_terminal_is_one_line_and_leaves_none() -> None:
     class Terminal(io.StringIO):
         def isatty(self) -> bool:
