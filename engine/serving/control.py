@@ -34,7 +34,6 @@ from ...ipc.protocol import (
 )
 from ...ipc.vocabulary import FinishReason, Refused, parse_priority
 from ..reconfigure import reconfigure
-from ..reconfigure import reconfigure
 from ..request import Request
 from .intake import Intake, Prepared
 
