@@ -21,7 +21,8 @@ from .core import Engine
 from .model.detokenizer import make_text_stream
 from .model.fusing import fuse
 from .model.linear import pack_linears
-from .model.loading import LoadedModel, load_model
+from .model.loading import LoadedModel, choose_device, load_model
+from .model.network import Network
 from .model.runner import ModelRunner
 from .request import Request, Sequence, StepPlan, Work
 
@@ -50,12 +51,13 @@ def assemble(config: EngineConfig, report: Report) -> Assembled:
     Raises:
         Refused: a setting, the model, or the memory there is does not do.
     """
+    check_weights(config)
     threads = config.threads or usable_cores()
     torch.set_num_threads(threads)
     model = load_model(config, report)
     ops = ops_for(model.device)
     network = fuse(model.model, model.layout.kv_heads, model.layout.head_dim, model.context_length, ops)
-    pack_linears(network)
+    _fit_linears(network, model, config.weights)
     kind = model.device.type
     config = dataclasses.replace(
         config,
@@ -80,7 +82,7 @@ def assemble(config: EngineConfig, report: Report) -> Assembled:
     storages, cache = _pools(config, model, division, ops)
     runner = ModelRunner(network, groups, storages, ops)
     report("Warming up the kernels", None)
-    ops.warm_up(model.layout.head_dim, model.layout.dtype)
+    ops.warm_up(model.layout.head_dim, model.dtype)
     _warm_up(runner, division, config)
     engine = Engine(
         config,
@@ -92,6 +94,22 @@ def assemble(config: EngineConfig, report: Report) -> Assembled:
         text_stream=make_text_stream(model.tokenizer),
     )
     return Assembled(engine, model, config, groups, storages, ops)
+
+
+def check_weights(config: EngineConfig) -> None:
+    """Raises :class:`Refused` for rounded weights elsewhere than on the CPU, which is where their products run."""
+    if config.weights != "auto" and choose_device(config.device).type != "cpu":
+        raise Refused.value("weights", config.weights, "auto on a GPU; int8 and int4 are for the CPU (device cpu)")
+
+
+def _fit_linears(network: Network, model: LoadedModel, weights: str) -> None:
+    """Give the linear layers the format that was asked for, or the fastest one in the model's own precision."""
+    if weights == "auto":
+        pack_linears(network)
+        return
+    from .model.quantized import quantize_linears  # it compiles, which takes libraries that a GPU needs not
+
+    quantize_linears(network, {"int8": 8, "int4": 4}[weights], model.model.get_output_embeddings())
 
 
 def usable_cores() -> int:

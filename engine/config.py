@@ -53,8 +53,19 @@ class EngineConfig:
     device: str = setting("auto", "Where the model runs", choices=("auto", "cpu", "cuda"))
     dtype: str = setting(
         "auto",
-        "Precision of weights and KV cache; auto is float32 on the CPU and the checkpoint's own on a GPU",
+        "Precision that the model computes in; auto is float32 on the CPU and the checkpoint's own on a GPU",
         choices=("auto", "float32", "float16", "bfloat16", "float64"),
+    )
+    weights: str = setting(
+        "auto",
+        "How the CPU holds the weights of linear layers: in dtype, or rounded to 8 or 4 bits, of which fewer bytes are "
+        "read for each token",
+        choices=("auto", "int8", "int4"),
+    )
+    kv_dtype: str = setting(
+        "auto",
+        "How the cache holds keys and values: in dtype, or in 8 bits, so that two to four times as many tokens fit",
+        choices=("auto", "int8", "fp8"),
     )
     context_length: int | None = setting(
         None, "Longest prompt plus output; none is the model's own limit", unit="tokens", minimum=16, maximum=10_000_000

@@ -79,6 +79,8 @@ _TITLES = {
     "load_format": QT_TRANSLATE_NOOP("Words", "Weights"),
     "device": QT_TRANSLATE_NOOP("Words", "Device"),
     "dtype": QT_TRANSLATE_NOOP("Words", "Precision"),
+    "weights": QT_TRANSLATE_NOOP("Words", "Weight format"),
+    "kv_dtype": QT_TRANSLATE_NOOP("Words", "Cache format"),
     "context_length": QT_TRANSLATE_NOOP("Words", "Context length"),
     "memory_utilization": QT_TRANSLATE_NOOP("Words", "Memory share"),
     "num_blocks": QT_TRANSLATE_NOOP("Words", "Device blocks"),
@@ -103,6 +105,12 @@ _MEANINGS = {
     "load_format": QT_TRANSLATE_NOOP("Words", "Read the model's weights, or make random ones of its shape."),
     "device": QT_TRANSLATE_NOOP("Words", "Where the model runs."),
     "dtype": QT_TRANSLATE_NOOP("Words", "Precision of the weights and the KV cache."),
+    "weights": QT_TRANSLATE_NOOP(
+        "Words", "How the CPU holds the weights: in the model's precision, or rounded to 8 or 4 bits, which is faster."
+    ),
+    "kv_dtype": QT_TRANSLATE_NOOP(
+        "Words", "How the cache holds keys and values: in the model's precision, or in 8 bits, so that more tokens fit."
+    ),
     "context_length": QT_TRANSLATE_NOOP("Words", "Longest prompt plus output."),
     "memory_utilization": QT_TRANSLATE_NOOP("Words", "Share of the free memory that the KV cache was given."),
     "num_blocks": QT_TRANSLATE_NOOP("Words", "Blocks in the device pool."),

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from ...kernels import Ops
+from ...kernels.formats import pool_width, raw
 from ..model.placement import to_device
 from .kv_cache import Transfer, TransferKind
 from .moves import Batch
@@ -26,7 +27,8 @@ SLICED_SLOTS = 48
 
 @dataclass(frozen=True, slots=True)
 class KVLayout:
-    """What one token's keys and values are: ``layers`` times two of ``[kv_heads, head_dim]``."""
+    """What one token's keys and values are: ``layers`` times two of ``[kv_heads, head_dim]``, held in ``dtype``, which
+    may be narrower than the model's (see :mod:`pagedeck.kernels`)."""
 
     layers: int
     kv_heads: int
@@ -34,8 +36,13 @@ class KVLayout:
     dtype: torch.dtype
 
     @property
+    def width(self) -> int:
+        """How many elements of ``dtype`` a head takes: its numbers, and their scale where they have one."""
+        return pool_width(self.head_dim, self.dtype)
+
+    @property
     def slot_bytes(self) -> int:
-        return self.layers * 2 * self.kv_heads * self.head_dim * self.dtype.itemsize
+        return self.layers * 2 * self.kv_heads * self.width * self.dtype.itemsize
 
 
 #: A device pool and a host pool, where they get another size.
@@ -78,7 +85,7 @@ class KVStorage:
             if tier == "device":
                 self.ops.move_slots(self.pool, self._index(source), self._index(target))
             else:
-                for layer in self.host.unbind(1):
+                for layer in raw(self.host).unbind(1):
                     layer[torch.from_numpy(target)] = layer[torch.from_numpy(source)]
             moved += len(source)
         return moved * self.layout.slot_bytes
@@ -130,12 +137,12 @@ class KVStorage:
 
     def _new_pool(self, num_slots: int) -> Tensor:
         layout = self.layout
-        shape = (layout.layers, 2, num_slots, layout.kv_heads, layout.head_dim)
+        shape = (layout.layers, 2, num_slots, layout.kv_heads, layout.width)
         return torch.empty(shape, dtype=layout.dtype, device=self.device)
 
     def _new_host(self, num_host_slots: int) -> Tensor:
         layout = self.layout
-        shape = (num_host_slots, layout.layers, 2, layout.kv_heads, layout.head_dim)
+        shape = (num_host_slots, layout.layers, 2, layout.kv_heads, layout.width)
         return torch.empty(shape, dtype=layout.dtype, pin_memory=self.device.type == "cuda")
 
     def _transfer(self, kind: TransferKind, source: list[int], target: list[int], block_size: int) -> None:
@@ -173,6 +180,7 @@ def free_memory(device: torch.device) -> int:
 
 def _copy_slots(old: Tensor, new: Tensor, source: np.ndarray, target: np.ndarray) -> None:
     """Copy slots, which are dimension 1, from one tensor to another: long runs of neighbours one by one."""
+    old, new = raw(old), raw(new)
     cuts = np.flatnonzero((np.diff(source) != 1) | (np.diff(target) != 1)) + 1
     if old.device.type == "cpu" and len(source) > SLICED_SLOTS * len(cuts):
         for start, stop in pairwise([0, *cuts.tolist(), len(source)]):

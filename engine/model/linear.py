@@ -1,19 +1,21 @@
-"""Linear layers of a float32 model on the CPU with weights that oneDNN has laid out for itself.
+"""Linear layers of a network, changed in place into what suits the CPU.
 
 A decode step multiplies few rows by every weight of the model, and what ``F.linear`` calls is on many processors half
-as fast at that as oneDNN is on its own layout. Which one is faster here is measured, not guessed.
+as fast at that as oneDNN is with weights laid out for itself. Which one is faster here is measured, not guessed.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from time import perf_counter
 
 import torch
 from torch import Tensor, nn
 
-#: Rows that the layout is made for and the choice is measured at: a step of a few decodes.
+#: Rows that oneDNN's layout is made for.
 LAYOUT_ROWS = 32
-MEASURED_ROWS = 8
+#: Rows at which the choice is measured: a single stream, some decodes, many of them or a part of a prompt.
+MEASURED_ROWS = (1, 8, 64)
 #: The packed layer is also steadier beside a busy process, so it need not quite win.
 TOLERANCE = 1.1
 
@@ -28,25 +30,39 @@ class PackedLinear(nn.Module):
         self.bias = linear.bias
         # Not a parameter: such a tensor has no strides, and nothing but its own product can read it.
         self._packed = torch.ops.mkldnn._reorder_linear_weight(linear.weight.detach(), LAYOUT_ROWS)
+        self._product = torch.ops.mkldnn._linear_pointwise.default
 
     def forward(self, x: Tensor) -> Tensor:
-        return torch.ops.mkldnn._linear_pointwise(x, self._packed, self.bias, "none", [], "")
+        return self._product(x, self._packed, self.bias, "none", [], "")
 
 
 @torch.inference_mode()
-def pack_linears(model: nn.Module) -> int:
-    """Replace the linear layers of ``model`` if that is faster on this machine; returns how many were."""
-    found = [
-        (parent, name, layer)
-        for parent in model.modules()
-        for name, layer in parent.named_children()
-        if type(layer) is nn.Linear and layer.weight.dtype == torch.float32 and layer.weight.device.type == "cpu"
-    ]
-    if not found or not _available() or not _packing_pays([layer for _, _, layer in found]):
+def pack_linears(network: nn.Module) -> int:
+    """Give the float32 linear layers of ``network`` on the CPU oneDNN's layout, if that is faster on this machine;
+    returns how many."""
+    found = [layer for layer in network.modules() if isinstance(layer, nn.Linear) and _is_packable(layer)]
+    if not found or not _available() or not _packing_pays(found):
         return 0
-    for parent, name, layer in found:
-        setattr(parent, name, PackedLinear(layer))
-    return len(found)
+    return replace_linears(network, _is_packable, PackedLinear)
+
+
+def _is_packable(layer: nn.Module) -> bool:
+    return type(layer) is nn.Linear and layer.weight.dtype == torch.float32 and layer.weight.device.type == "cpu"
+
+
+def replace_linears(
+    network: nn.Module, chosen: Callable[[nn.Module], bool], other: Callable[[nn.Linear], nn.Module]
+) -> int:
+    """Put another layer in the place of each chosen one, one by one, so that few weights are there twice at a time."""
+    places = [
+        (parent, name)
+        for parent in network.modules()
+        for name, layer in parent.named_children()
+        if chosen(layer)
+    ]  # fmt: skip
+    for parent, name in places:
+        setattr(parent, name, other(getattr(parent, name)))
+    return len(places)
 
 
 def _available() -> bool:
@@ -54,17 +70,19 @@ def _available() -> bool:
 
 
 def _packing_pays(layers: list[nn.Linear]) -> bool:
-    """Whether one layer of each shape, weighted by how many there are, is faster packed."""
-    plain = packed = 0.0
+    """Whether one layer of each shape, weighted by how many there are, is faster packed: in the mean over the measured
+    numbers of rows, of how the times compare."""
     shapes = [(layer.out_features, layer.in_features) for layer in layers]
+    plain, packed = ([0.0] * len(MEASURED_ROWS) for _ in range(2))
     for shape in set(shapes):
         layer, count = layers[shapes.index(shape)], shapes.count(shape)
-        x = torch.randn(MEASURED_ROWS, layer.in_features)
         other = PackedLinear(layer)
-        times = [(_seconds(layer, x), _seconds(other, x)) for _ in range(4)]
-        plain += count * min(time for time, _ in times)
-        packed += count * min(time for _, time in times)
-    return packed < plain * TOLERANCE
+        for i, rows in enumerate(MEASURED_ROWS):
+            x = torch.randn(rows, layer.in_features)
+            times = [(_seconds(layer, x), _seconds(other, x)) for _ in range(3)]
+            plain[i] += count * min(time for time, _ in times)
+            packed[i] += count * min(time for _, time in times)
+    return sum(b / a for a, b in zip(plain, packed, strict=True)) < len(MEASURED_ROWS) * TOLERANCE
 
 
 def _seconds(layer: nn.Module, x: Tensor) -> float:

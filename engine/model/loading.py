@@ -72,7 +72,7 @@ def load_model(config: EngineConfig, report: Report) -> LoadedModel:
         name=checkpoint.name,
         model=model,
         tokenizer=tokenizer,
-        layout=KVLayout(*shape, dtype),
+        layout=KVLayout(*shape, choose_kv_dtype(config.kv_dtype, dtype, shape.head_dim)),
         windows=windows,
         device=device,
         dtype=dtype,
@@ -99,6 +99,13 @@ def choose_dtype(name: str, facts: PretrainedConfig, device: torch.device) -> to
     stated = facts.get_text_config(decoder=True).dtype or facts.dtype
     stated = getattr(torch, stated) if isinstance(stated, str) else stated
     return stated if stated in (torch.float16, torch.bfloat16) else torch.bfloat16
+
+
+def choose_kv_dtype(name: str, dtype: torch.dtype, head_dim: int) -> torch.dtype:
+    """What the cache of a model that computes in ``dtype`` holds keys and values in."""
+    if name == "int8" and head_dim % 4:
+        raise Refused.value("kv_dtype", name, f"auto and fp8, since the heads of this model are {head_dim} wide")
+    return {"auto": dtype, "int8": torch.int8, "fp8": torch.float8_e4m3fn}[name]
 
 
 def _read_config(checkpoint: Checkpoint) -> PretrainedConfig:

@@ -12,6 +12,7 @@ from pagedeck.engine.assembly import Assembled, assemble, pool_blocks, usable_co
 from pagedeck.engine.cache.layer_groups import Division, group_layers
 from pagedeck.engine.cache.storage import KVLayout
 from pagedeck.engine.config import GIB, EngineConfig
+from pagedeck.engine.reconfigure import reconfigure
 from pagedeck.ipc.vocabulary import FinishReason, Refused, SamplingParams
 from transformers import AutoModelForCausalLM
 
@@ -109,3 +110,55 @@ def test_swap_space_beyond_the_memory_is_refused_with_the_numbers(swap: float, t
     with pytest.raises(Refused, match=r"swap_space_gib is [\d.]+; accepted is up to [\d.]+ GiB") as refusal:
         make(tiny_model_folder, num_blocks=None, memory_utilization=0.9, swap_space_gib=swap)
     assert refusal.value.field == "swap_space_gib"
+
+
+def answers(made: Assembled, disturbed: bool) -> list[list[int]]:
+    """What requests are answered, alone or with everything that moves their keys and values."""
+    engine = made.engine
+    requests = []
+    for number in range(6):
+        prompt = [(number * 37 + i * 11) % 320 for i in range(9 + 5 * number)]
+        sampling = SamplingParams(max_tokens=20, temperature=0.0, ignore_eos=True)
+        requests.append(engine.submit(id=str(number), prompt=prompt, sampling=sampling, priority=number % 2))
+        while engine.has_work and not disturbed:
+            engine.step()
+    for changes in ({"block_size": 32}, {"num_blocks": 40}, {"block_size": 8}, {}):
+        for _ in range(5 if disturbed else 0):
+            engine.step()
+        if disturbed:
+            reconfigure(engine, changes)
+            engine.scheduler.preempt(list(engine.scheduler.running)[-1])
+    while engine.has_work:
+        engine.step()
+    assert bool(engine.metrics.counters.swaps) == disturbed
+    return [request.sequences[0].tokens[len(request.prompt) :] for request in requests]
+
+
+@pytest.mark.parametrize(("kv_dtype", "bytes_a_head"), [("int8", 32), ("fp8", 16)])
+def test_narrow_caches_hold_more_tokens_and_give_the_same_answers_however_they_move(
+    kv_dtype: str, bytes_a_head: int, tiny_model_folder: Path
+) -> None:
+    settings = {"num_blocks": 60, "block_size": 8, "swap_space_gib": 0.001, "preemption": "swap", "token_budget": 24}
+    made = make(tiny_model_folder, kv_dtype=kv_dtype, **settings)
+    assert made.model.layout.slot_bytes == 2 * 2 * 2 * bytes_a_head == made.storages[0].pool[:, :, 0].nbytes
+    assert made.engine.runner.slot_bytes == (made.model.layout.slot_bytes,)
+    assert answers(made, disturbed=False) == answers(make(tiny_model_folder, kv_dtype=kv_dtype, **settings), True)
+
+
+@pytest.mark.parametrize("weights", ["int8", "int4"])
+def test_rounded_weights_answer_nearly_alike(weights: str, tiny_model_folder: Path) -> None:
+    made = make(tiny_model_folder, num_blocks=64, weights=weights)
+    kinds = {type(module).__name__ for module in made.engine.runner.network.modules()}
+    assert "QuantizedLinear" in kinds and not kinds & {"Linear", "PackedLinear"}
+    assert made.engine.runner.network.head.quantized.bits == 8
+    assert made.config.weights == weights
+    exact, got = (answers(m, disturbed=False) for m in (make(tiny_model_folder, num_blocks=64), made))
+    same = sum(a[0] == b[0] for a, b in zip(exact, got, strict=True))
+    assert same >= (6 if weights == "int8" else 3)
+
+
+def test_rounded_weights_are_for_the_cpu(tiny_model_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    with pytest.raises(Refused, match="weights is 'int8'; accepted is auto on a GPU") as refusal:
+        make(tiny_model_folder, device="cuda", weights="int8")
+    assert refusal.value.field == "weights"

@@ -12,6 +12,8 @@ from pagedeck.engine.cache import pages
 from pagedeck.engine.cache import storage as storage_module
 from pagedeck.engine.cache.kv_cache import KVCache, Transfer, TransferKind
 from pagedeck.engine.cache.storage import KVLayout, KVStorage
+from pagedeck.kernels import ops_for
+from pagedeck.kernels.formats import raw
 from pagedeck.kernels.reference import ReferenceOps
 
 COPY, SWAP_OUT, SWAP_IN = TransferKind.COPY, TransferKind.SWAP_OUT, TransferKind.SWAP_IN
@@ -257,3 +259,32 @@ def test_cuda_round_trip():
     made.pool.zero_()
     made.execute([Transfer(SWAP_IN, 7 - i, i) for i in range(4)], 8)
     assert torch.equal(made.pool[:, :, :32], content)
+
+
+@pytest.mark.parametrize("dtype", [torch.int8, torch.float8_e4m3fn])
+def test_narrow_pools_move_byte_for_byte(dtype):
+    layout = KVLayout(layers=2, kv_heads=2, head_dim=4, dtype=dtype)
+    assert layout.slot_bytes == 2 * 2 * 2 * (20 if dtype == torch.int8 else 4)
+    made = KVStorage(layout, 32, 32, "cpu", ops_for("cpu"))
+    for pool in (made.pool, made.host):
+        raw(pool).copy_(torch.randint(-128, 128, pool.shape))  # any bytes, NaN among them
+    device, host = raw(made.pool).movedim(2, 0).clone(), raw(made.host).clone()
+    made.execute([Transfer(COPY, 0, 1), Transfer(SWAP_OUT, 2, 3), Transfer(SWAP_IN, 0, 3)], 8)
+    device[8:16], host[24:32] = device[:8].clone(), device[16:24].clone()
+    device[24:32] = host[:8]
+    made.move([(np.array([0, 9]), np.array([17, 0]))])
+    device[[17, 0]] = device[[0, 9]]
+    made.move([(np.array([3]), np.array([30]))], "host")
+    host[30] = host[3]
+    assert torch.equal(raw(made.pool).movedim(2, 0), device) and torch.equal(raw(made.host), host)
+    cache = KVCache(4, 8, 4)
+    cache.open(0, list(range(20)))
+    cache.grow(0, 20)
+    cache.commit(0, list(range(20)), 20)
+    change = cache.plan_reshape(num_blocks=8, num_host_blocks=2)
+    made.reshape(change)
+    kept = [cache.table(0)[i // 8] * 8 + i % 8 for i in range(20)]
+    cache.reshape(change)
+    now = [cache.table(0)[i // 8] * 8 + i % 8 for i in range(20)]
+    assert torch.equal(raw(made.pool).movedim(2, 0)[now], device[kept])
+    assert made.pool.dtype == dtype and len(made.host) == 16
