@@ -15,10 +15,12 @@ from .prefix import PrefixIndex
 if TYPE_CHECKING:
     from .tables import BlockTable
 
-_RESERVED = int(BlockState.RESERVED)  # a plain number is stored in a third of the time
-
 #: The priority of content that nobody used yet: less urgent than any.
 UNUSED = 2**31 - 1
+
+#: A pool that must evict makes room for more than it needs, a 512th of its blocks, at most so many: evicting many at
+#: once costs each of them a fraction of what it costs one.
+EVICTED_TOGETHER = 512
 
 
 class BlockPool:
@@ -34,7 +36,8 @@ class BlockPool:
     request that holds it, 0 is none), ``last_used`` u4 (step), ``holder`` i8 (the first sequence that holds it, if
     any), ``priority`` i4 (the most urgent that used its content); ``tokens`` i4 has one entry a slot.
 
-    ``evicting`` is called with a cached block just before its content is given up.
+    Methods that take several blocks take different ones. ``evicting`` is called with cached blocks (int64), in the
+    order of their eviction, just before their content is given up.
     """
 
     def __init__(
@@ -43,7 +46,7 @@ class BlockPool:
         block_size: int,
         *,
         host: bool = False,
-        evicting: Callable[[int], None] | None = None,
+        evicting: Callable[[np.ndarray], None] | None = None,
         by_priority: bool = False,
     ) -> None:
         self.num_blocks = num_blocks
@@ -58,33 +61,22 @@ class BlockPool:
         self.holder = np.zeros(num_blocks, np.int64)
         self.priority = np.full(num_blocks, UNUSED, np.int32)
         self.tokens = np.zeros(num_blocks * block_size, np.int32)
-        self.index = PrefixIndex()
+        self.index = PrefixIndex(num_blocks)
         self.used_count = 0
         self.empty_count = 0  # held, but without a token yet
         self.ahead_count = 0
         self.tokens_held = 0  # in used blocks
         self.references = 0  # entries of all block tables: used_count + empty_count if nothing were shared
         self.runs = 0  # of neighbours in all block tables
-        # One entry at a time goes through memory views, which numpy's own indexing takes three times as long for.
-        self._state = self.state.data
-        self._ref = self.ref.data
-        self._fill = self.fill.data
-        self._owner = self.owner.data
-        self._last_used = self.last_used.data
-        self._holder = self.holder.data
-        self._priority = self.priority.data
-        self._tokens = self.tokens.data
         self._one_holder = int(BlockState.SWAPPED if host else BlockState.ACTIVE)
         self._many_holders = int(BlockState.SWAPPED if host else BlockState.SHARED)
         self._evicting = evicting
         self._free = FreeRuns(np.ones(num_blocks, np.bool_))
-        self._cached = CachedBlocks(by_priority=by_priority)
+        self._cached = CachedBlocks(self.priority, by_priority=by_priority)
         self._ahead: dict[int, tuple[int, int]] = {}  # sequence -> the run kept for it (first, length), oldest first
         self._holders: dict[int, dict[int, int]] = {}  # of shared blocks: sequence -> owner, oldest first
-        self._changed: list[int] = []
-        self._changed_together: list[np.ndarray] = []
+        self._changed = [np.zeros(0, np.uint32)]
         self._is_changed = np.zeros(num_blocks, np.bool_)
-        self._was_changed = self._is_changed.data
 
     # --- counts ----------------------------------------------------------------------------------------------------
 
@@ -113,10 +105,9 @@ class BlockPool:
 
     def take_changed(self) -> np.ndarray:
         """Ids (u4) of the blocks that changed since the last call, in no particular order."""
-        changed = np.concatenate([np.array(self._changed, np.uint32), *self._changed_together])
+        changed = np.concatenate(self._changed)
         self._is_changed[changed] = False
-        self._changed.clear()
-        self._changed_together.clear()
+        self._changed = [changed[:0]]
         return changed
 
     @property
@@ -130,7 +121,7 @@ class BlockPool:
 
     def cached(self) -> list[int]:
         """Cached blocks, the next to be given up first."""
-        return self._cached.order()
+        return self._cached.order().tolist()
 
     def ahead(self) -> dict[int, tuple[int, int]]:
         """Runs kept ahead, as (first, length), by sequence."""
@@ -142,9 +133,9 @@ class BlockPool:
 
     def holders(self, block: int) -> list[int]:
         """The sequences that hold ``block``, the first to come first."""
-        if not self._ref[block]:
+        if not self.ref[block]:
             return []
-        return list(self._holders.get(block, (self._holder[block],)))
+        return list(self._holders.get(block, (int(self.holder[block]),)))
 
     # --- holding and letting go ------------------------------------------------------------------------------------
 
@@ -154,15 +145,31 @@ class BlockPool:
         not exceed :attr:`available`."""
         runs = self._take_ahead(count, seq)
         if rest := count - sum(length for _, length in runs):
-            while self._free.count < rest:
-                if self._ahead:
-                    self.give_back(next(iter(self._ahead)))
-                else:
-                    self.evict()
+            self._make_room(rest)
             runs += self._free.take(rest, runs[-1][0] + runs[-1][1] - 1 if runs else after)
-        for start, length in runs:
-            self._hold(start, start + length, seq, owner)
-        return [block for start, length in runs for block in range(start, start + length)]
+        blocks = [block for start, length in runs for block in range(start, start + length)]
+        self._hold(np.array(blocks, np.int64), seq, owner)
+        return blocks
+
+    def take_each(self, seqs: Sequence[int], owners: Sequence[int], after: Sequence[int]) -> list[int]:
+        """As :meth:`take` of one block for each of ``seqs``, in the time of a few."""
+        blocks = []
+        for seq, last in zip(seqs, after, strict=True):
+            runs = self._take_ahead(1, seq)
+            if not runs:
+                self._make_room(1)
+                runs = self._free.take(1, last)
+            blocks.append(runs[0][0])
+        self._hold(np.array(blocks, np.int64), np.array(seqs, np.int64), np.array(owners, np.uint32))
+        return blocks
+
+    def _make_room(self, count: int) -> None:
+        """At least ``count`` blocks are free, which are available."""
+        while self._ahead and self._free.count < count:
+            self.give_back(next(iter(self._ahead)))
+        if self._free.count < count:
+            together = min(EVICTED_TOGETHER, self.num_blocks // 512)
+            self.evict(max(count - self._free.count, together))
 
     def _take_ahead(self, count: int, seq: int) -> list[tuple[int, int]]:
         start, length = self._ahead.get(seq, (0, 0))
@@ -198,118 +205,131 @@ class BlockPool:
             self._free.give(start, length)
             self._mark_run(start, start + length)
 
-    def _hold(self, start: int, stop: int, seq: int, owner: int) -> None:
-        for block in range(start, stop):
-            self._state[block] = _RESERVED
-            self._ref[block] = 1
-            self._owner[block] = owner
-            self._holder[block] = seq
-            self._last_used[block] = self.step
-            self._mark(block)
-        self.empty_count += stop - start
-        self.references += stop - start
+    def _hold(self, blocks: np.ndarray, seqs: int | np.ndarray, owners: int | np.ndarray) -> None:
+        self.state[blocks] = BlockState.RESERVED
+        self.ref[blocks] = 1
+        self.owner[blocks] = owners
+        self.holder[blocks] = seqs
+        self.last_used[blocks] = self.step
+        self.empty_count += len(blocks)
+        self.references += len(blocks)
+        self._mark(blocks)
 
-    def share(self, block: int, seq: int, owner: int) -> None:
-        """``seq`` holds ``block`` too; it is cached or held by others."""
-        self._ref[block] += 1
-        self.references += 1
-        self._last_used[block] = self.step
-        if self._ref[block] == 1:
-            self._cached.remove(block, self._priority[block])
-            self._holder[block] = seq
-            self._owner[block] = owner
-            self._state[block] = self._one_holder
-            self.used_count += 1
-            self.tokens_held += self._fill[block]
-        else:
+    def share(self, blocks: Sequence[int] | np.ndarray, seq: int, owner: int) -> None:
+        """``seq`` holds ``blocks``, too; each is cached or held by others."""
+        blocks = np.asarray(blocks, np.int64)
+        ref = self.ref[blocks] + 1
+        self.ref[blocks] = ref
+        self.references += len(blocks)
+        self.last_used[blocks] = self.step
+        cached, held = blocks[ref == 1], blocks[ref > 1]
+        self._cached.remove(cached)
+        self.holder[cached] = seq
+        self.owner[cached] = owner
+        self.state[cached] = self._one_holder
+        self.used_count += len(cached)
+        self.tokens_held += int(self.fill[cached].sum())
+        for block in held.tolist():
             if block not in self._holders:
-                self._holders[block] = {self._holder[block]: self._owner[block]}
+                self._holders[block] = {int(self.holder[block]): int(self.owner[block])}
             self._holders[block][seq] = owner
-            self._state[block] = self._many_holders
-        self._mark(block)
+        self.state[held] = self._many_holders
+        self._mark(blocks)
 
-    def release(self, block: int, seq: int, priority: int = 0) -> None:
-        """``seq``, which was of this priority, lets go of ``block``. Held by none, it stays cached if the prefix index
-        knows it by its hash, and is free otherwise."""
-        self._ref[block] -= 1
-        self.references -= 1
-        if priority < self._priority[block]:
-            self._priority[block] = priority
-        if self._ref[block]:
+    def release(self, blocks: Sequence[int] | np.ndarray, seq: int, priority: int | np.ndarray = UNUSED) -> None:
+        """``seq``, which was of this priority (of each block, if it is an array), lets go of ``blocks``, in this order.
+        Those held by none stay cached if the prefix index knows them by their hashes, and are free otherwise."""
+        blocks = np.asarray(blocks, np.int64)
+        ref = self.ref[blocks] - 1
+        self.ref[blocks] = ref
+        self.references -= len(blocks)
+        self.priority[blocks] = np.minimum(self.priority[blocks], priority)
+        for block in blocks[ref > 0].tolist():
             self._let_go_shared(block, seq)
-        else:
-            self._let_go_last(block)
-        self._mark(block)
+        self._let_go_last(blocks[ref == 0])
+        self._mark(blocks)
 
     def _let_go_shared(self, block: int, seq: int) -> None:
         holders = self._holders[block]
         del holders[seq]
-        self._holder[block], self._owner[block] = next(iter(holders.items()))
+        self.holder[block], self.owner[block] = next(iter(holders.items()))
         if len(holders) == 1:
             del self._holders[block]
-            self._state[block] = self._one_holder
+            self.state[block] = self._one_holder
 
-    def _let_go_last(self, block: int) -> None:
-        self._owner[block] = 0
-        if self._fill[block]:
-            self.used_count -= 1
-            self.tokens_held -= self._fill[block]
-        else:
-            self.empty_count -= 1
-        entry = self.index.entry(block)
-        if entry is not None and isinstance(entry.key, bytes):
-            self._cached.add(block, self._priority[block])
-            self._state[block] = BlockState.CACHED
-            self._last_used[block] = self.step
-        else:
-            self._discard(block)
+    def _let_go_last(self, blocks: np.ndarray) -> None:
+        self.owner[blocks] = 0
+        fill = self.fill[blocks]
+        used = int(np.count_nonzero(fill))
+        self.used_count -= used
+        self.empty_count -= len(blocks) - used
+        self.tokens_held -= int(fill.sum())
+        known = self.index.hashed[blocks]
+        cached = blocks[known]
+        self.state[cached] = BlockState.CACHED
+        self.last_used[cached] = self.step
+        self._cached.add(cached)
+        self._discard(blocks[~known])
 
-    def evict(self) -> None:
-        """Give up the cached block whose turn it is."""
-        block = self._cached.first()
+    def evict(self, count: int) -> None:
+        """Give up the ``count`` cached blocks whose turn it is, or all."""
+        blocks = self._cached.first(count)
         if self._evicting is not None:
-            self._evicting(block)
-        self.drop(block)
+            self._evicting(blocks)
+        self.drop(blocks)
 
-    def drop(self, block: int) -> None:
-        """A cached block becomes free."""
-        self._cached.remove(block, self._priority[block])
-        self._discard(block)
-        self._mark(block)
+    def drop(self, blocks: Sequence[int] | np.ndarray) -> None:
+        """Cached ``blocks`` become free."""
+        blocks = np.asarray(blocks, np.int64)
+        self._cached.remove(blocks)
+        self._discard(blocks)
+        self._mark(blocks)
 
-    def touch(self, block: int, priority: int) -> None:
-        """A cached block was used with this priority."""
-        self._cached.remove(block, self._priority[block])
-        self._priority[block] = min(priority, self._priority[block])
-        self._cached.add(block, self._priority[block])
-        self._last_used[block] = self.step
-        self._mark(block)
+    def outranked(self, priorities: np.ndarray, count: int) -> int:
+        """How many of newcomers with these ``priorities``, the first to be given up first, would be given up at once
+        if ``count`` blocks had to be, of them and of those that are cached."""
+        if count <= 0:
+            return 0
+        priority = np.concatenate([self.priority[self._cached.first(count)], priorities])
+        before = len(priority) - len(priorities)
+        order = np.argsort(-priority, kind="stable") if self.by_priority else np.arange(len(priority))
+        return int(np.count_nonzero(order[:count] >= before))
 
-    def _discard(self, block: int) -> None:
-        self.index.remove(block)
-        self._fill[block] = 0
-        self._priority[block] = UNUSED
-        self._state[block] = BlockState.FREE
-        self._free.give(block)
+    def _discard(self, blocks: np.ndarray) -> None:
+        self.index.remove(blocks.tolist())
+        self.fill[blocks] = 0
+        self.priority[blocks] = UNUSED
+        self.state[blocks] = BlockState.FREE
+        self._free.give_all(blocks)
 
     # --- content ---------------------------------------------------------------------------------------------------
 
-    def write(self, block: int, offset: int, tokens: Sequence[int] | np.ndarray) -> None:
-        """``block``, which is held, now has ``tokens`` from slot ``offset`` on, up to which it was full."""
-        before, fill = self._fill[block], offset + len(tokens)
-        first = block * self.block_size + offset
-        if len(tokens) == 1:
-            self._tokens[first] = tokens[0]
-        else:
-            self.tokens[first : first + len(tokens)] = tokens
-        if not before:
-            self.empty_count -= 1
-            self.used_count += 1
-            self._state[block] = self._one_holder if self._ref[block] == 1 else self._many_holders
-        self._fill[block] = fill
-        self.tokens_held += fill - before
-        self._last_used[block] = self.step
-        self._mark(block)
+    def write(self, blocks: Sequence[int] | np.ndarray, offset: int, tokens: Sequence[int] | np.ndarray) -> None:
+        """``blocks``, which are held, now have ``tokens`` one block after another, from slot ``offset`` of the first
+        one on, up to which it was full."""
+        blocks = np.asarray(blocks, np.int64)
+        place = offset + np.arange(len(tokens))
+        self.tokens[blocks[place // self.block_size] * self.block_size + place % self.block_size] = tokens
+        last = offset + len(tokens) - np.arange(len(blocks)) * self.block_size
+        self._fill(blocks, np.minimum(last, self.block_size))
+
+    def copy(self, blocks: np.ndarray, other: BlockPool, sources: np.ndarray) -> None:
+        """``blocks``, which are held and empty, now have what ``sources`` of the ``other`` pool have."""
+        size = self.block_size
+        self.tokens.reshape(-1, size)[blocks] = other.tokens.reshape(-1, size)[sources]
+        self.priority[blocks] = other.priority[sources]
+        self._fill(blocks, other.fill[sources])
+
+    def _fill(self, blocks: np.ndarray, fill: np.ndarray) -> None:
+        before = self.fill[blocks]
+        begun = blocks[before == 0]
+        self.state[begun] = np.where(self.ref[begun] == 1, self._one_holder, self._many_holders)
+        self.empty_count -= len(begun)
+        self.used_count += len(begun)
+        self.fill[blocks] = fill
+        self.tokens_held += int(fill.sum()) - int(before.sum())
+        self.last_used[blocks] = self.step
+        self._mark(blocks)
 
     def append(self, blocks: np.ndarray, offsets: np.ndarray, tokens: np.ndarray) -> None:
         """Each of ``blocks``, which one sequence holds, now has one of ``tokens`` at its slot of ``offsets``, up to
@@ -322,19 +342,16 @@ class BlockPool:
         self.state[begun] = self._one_holder
         self.empty_count -= len(begun)
         self.used_count += len(begun)
-        new = blocks[~self._is_changed[blocks]]
-        self._is_changed[new] = True
-        self._changed_together.append(new.astype(np.uint32))
+        self._mark(blocks)
 
     def contents(self, block: int) -> np.ndarray:
         """The token ids (int32) that ``block`` holds. A view."""
         first = block * self.block_size
-        return self.tokens[first : first + self._fill[block]]
+        return self.tokens[first : first + self.fill[block]]
 
-    def content_bytes(self, block: int) -> bytes:
-        """The token ids (int32) that ``block`` holds, as bytes."""
-        first = block * self.block_size
-        return self._tokens[first : first + self._fill[block]].tobytes()
+    def contents_of(self, blocks: Sequence[int] | np.ndarray) -> np.ndarray:
+        """The token ids (int32 [n, block_size]) of full ``blocks``."""
+        return self.tokens.reshape(-1, self.block_size)[np.asarray(blocks, np.int64)]
 
     def restore(self, tables: list[BlockTable], cached: list[int]) -> None:
         """Begin anew with what ``fill``, ``tokens``, ``last_used`` and ``priority`` say already: ``tables`` hold their
@@ -350,19 +367,17 @@ class BlockPool:
         self.state[self.ref == 1] = self._one_holder
         self.state[self.ref > 1] = self._many_holders
         self.state[cached] = BlockState.CACHED
-        for block in cached:
-            self._cached.add(block, self._priority[block])
+        self._cached.add(np.array(cached, np.int64))
         self._free = FreeRuns(self.state == BlockState.FREE)
         used = self.ref > 0
         self.used_count = int(np.count_nonzero(used))
         self.tokens_held = int(self.fill[used].sum())
         self.references = len(held)
 
-    def _mark(self, block: int) -> None:
-        if not self._was_changed[block]:
-            self._was_changed[block] = True
-            self._changed.append(block)
+    def _mark(self, blocks: np.ndarray) -> None:
+        new = blocks[~self._is_changed[blocks]]
+        self._is_changed[new] = True
+        self._changed.append(new.astype(np.uint32))
 
     def _mark_run(self, start: int, stop: int) -> None:
-        for block in range(start, stop):
-            self._mark(block)
+        self._mark(np.arange(start, stop))

@@ -174,6 +174,14 @@ class CacheGroups:
         for group in self.groups:
             group.grow(seq, length)
 
+    def grow_all(self, seqs: Sequence[int], lengths: Sequence[int]) -> None:
+        for group in self.groups:
+            cost = group.cost_all(seqs, lengths)
+            if cost > group.available:
+                raise OutOfBlocks("device", cost, group.available)
+        for group in self.groups:
+            group.grow_all(seqs, lengths)
+
     def commit(self, seq: int, tokens: list[int], computed: int) -> None:
         for group in self.groups:
             group.commit(seq, tokens, computed)

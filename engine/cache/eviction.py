@@ -1,9 +1,14 @@
-"""Which cached block is given up next."""
+"""Which cached blocks are given up next."""
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from heapq import merge
+from collections import deque
+from itertools import pairwise
+
+import numpy as np
+
+#: Blocks in a piece of a queue at most, and so what looking at its first ones costs at most beyond these.
+_PIECE = 512
 
 
 class CachedBlocks:
@@ -14,41 +19,84 @@ class CachedBlocks:
     share. Whoever uses a block uses all blocks that lead to it, so these are never less urgent, and where whoever
     releases them begins with the last, both orders give leaves up before the blocks that lead to them.
 
-    Cost: constant but for :meth:`order`, and for :meth:`first` the number of different priorities.
+    A block that is added gets the next *turn*, and one that is removed loses it; queues are pieces of arrays in the
+    order of turns, in which only those whose turn still is theirs count. So any number of blocks is added, removed or
+    looked up in a few calls. Cost: that of what is added, removed or returned, but for :meth:`order`.
     """
 
-    def __init__(self, *, by_priority: bool = False) -> None:
-        self.by_priority = by_priority
-        self._queues: dict[int, OrderedDict[int, int]] = {}  # priority -> block -> turn, in order
-        self._turn = 0
+    def __init__(self, priority: np.ndarray, *, by_priority: bool = False) -> None:
+        """``priority`` (int32, one a block) does not change while a block is cached."""
+        self._priority = priority
+        self._by_priority = by_priority
+        self._turn = np.zeros(len(priority), np.int64)  # 0: not cached
+        self._queues: dict[int, deque[tuple[np.ndarray, np.ndarray]]] = {}  # rank -> pieces of (turns, blocks)
+        self._next = 1
         self._count = 0
+        self._queued = 0  # places in all queues
 
     def __len__(self) -> int:
         return self._count
 
-    def add(self, block: int, priority: int) -> None:
-        """``block`` is the last to be given up among those of its priority."""
-        self._turn += 1
-        self._count += 1
-        self._queues.setdefault(priority, OrderedDict())[block] = self._turn
+    @property
+    def by_priority(self) -> bool:
+        return self._by_priority
 
-    def remove(self, block: int, priority: int) -> None:
-        queue = self._queues[priority]
-        del queue[block]
-        self._count -= 1
-        if not queue:
-            del self._queues[priority]
+    @by_priority.setter
+    def by_priority(self, on: bool) -> None:
+        self._by_priority = on
+        self._requeue()
 
-    def first(self) -> int:
-        """The block to give up next."""
-        if self.by_priority:
-            return next(iter(self._queues[max(self._queues)]))
-        block, _ = min((next(iter(queue.items())) for queue in self._queues.values()), key=lambda item: item[1])
-        return block
+    def add(self, blocks: np.ndarray) -> None:
+        """``blocks`` are the last to be given up among those of their priorities, in this order."""
+        turns = np.arange(self._next, self._next + len(blocks))
+        self._turn[blocks] = turns
+        self._next += len(blocks)
+        self._count += len(blocks)
+        self._queue(turns, blocks)
+        if self._queued > 2 * self._count + 2 * _PIECE:
+            self._requeue()
 
-    def order(self) -> list[int]:
+    def remove(self, blocks: np.ndarray) -> None:
+        self._turn[blocks] = 0
+        self._count -= len(blocks)
+
+    def first(self, count: int) -> np.ndarray:
+        """The ``count`` blocks to be given up next, in order; all if there are fewer."""
+        found = [np.zeros(0, np.int64)]
+        for rank in sorted(self._queues):
+            queue, looked_at = self._queues[rank], []
+            while queue and count:
+                turns, blocks = queue.popleft()
+                still = self._turn[blocks] == turns
+                self._queued -= len(still) - int(np.count_nonzero(still))
+                looked_at.append((turns[still], blocks[still]))
+                found.append(looked_at[-1][1][:count])
+                count -= len(found[-1])
+            queue.extendleft(piece for piece in reversed(looked_at) if len(piece[0]))
+            if not queue:
+                del self._queues[rank]
+        return np.concatenate(found)
+
+    def order(self) -> np.ndarray:
         """All of them, the next to be given up first."""
-        if self.by_priority:
-            return [block for priority in sorted(self._queues, reverse=True) for block in self._queues[priority]]
-        queues = (queue.items() for queue in self._queues.values())
-        return [block for block, _ in merge(*queues, key=lambda item: item[1])]
+        blocks = np.flatnonzero(self._turn)
+        return blocks[np.lexsort((self._turn[blocks], self._ranks(blocks)))]
+
+    def _ranks(self, blocks: np.ndarray) -> np.ndarray:
+        """Of different ranks, the lowest goes first."""
+        return -self._priority[blocks] if self._by_priority else np.zeros(len(blocks), np.int32)
+
+    def _requeue(self) -> None:
+        blocks = self.order()
+        self._queues.clear()
+        self._queued = 0
+        self._queue(self._turn[blocks], blocks)
+
+    def _queue(self, turns: np.ndarray, blocks: np.ndarray) -> None:
+        rank = self._ranks(blocks)
+        cuts = [0, *(np.flatnonzero(rank[1:] != rank[:-1]) + 1).tolist(), len(blocks)]
+        for start, stop in pairwise(cuts):
+            for at in range(start, stop, _PIECE):
+                end = min(stop, at + _PIECE)
+                self._queues.setdefault(int(rank[at]), deque()).append((turns[at:end], blocks[at:end]))
+        self._queued += len(blocks)

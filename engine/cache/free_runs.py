@@ -68,6 +68,15 @@ class FreeRuns:
             stop += behind
         self._add(start, stop - start)
 
+    def give_all(self, blocks: np.ndarray) -> None:
+        """Different ``blocks``, in any order, are free again."""
+        blocks = np.sort(blocks)
+        cuts = np.flatnonzero(np.diff(blocks) != 1) + 1
+        starts = blocks[np.concatenate([[0], cuts])] if len(blocks) else blocks
+        lengths = np.diff(cuts, prepend=0, append=len(blocks)) if len(blocks) else blocks
+        for start, length in zip(starts.tolist(), lengths.tolist(), strict=True):
+            self.give(start, length)
+
     def runs(self) -> list[tuple[int, int]]:
         """All free runs as (first, length), in the pool's order. Costs time in proportion to the number of runs."""
         return sorted((start, self._tag[start]) for filed in self._filed for start in filed)

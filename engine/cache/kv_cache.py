@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from itertools import repeat
 from math import inf
 from typing import NamedTuple
 
@@ -29,6 +30,9 @@ from .blocks import BlockPool
 from .prefix import Entry, PrefixChain, chain_digest
 from .reshape import Reshape, TierPlan
 from .tables import BlockTable, TableRows
+
+#: Holds blocks of the host tier while others are offloaded there; no sequence has that number.
+_OFFLOADING = -1
 
 
 class TransferKind(Enum):
@@ -106,6 +110,7 @@ class KVCache:
         self.contiguous_blocks = contiguous_blocks
         self.eviction = eviction
         self._rows = TableRows()
+        self._row_of: dict[int, int] = {}
         self._prefix_caching = prefix_caching
         self._names = 0  # integer keys given so far
 
@@ -166,10 +171,8 @@ class KVCache:
         self._prefix_caching = on
         if not on:
             for pool in (self.device, self.host):
-                for block in pool.cached():
-                    pool.drop(block)
-                for block in [b for b, entry in pool.index.entries().items() if isinstance(entry.key, bytes)]:
-                    pool.index.remove(block)
+                pool.drop(pool.cached())
+                pool.index.remove(np.flatnonzero(pool.index.hashed).tolist())
         for table in self.tables.values():
             self._register_all(table)
 
@@ -206,12 +209,11 @@ class KVCache:
         """As :meth:`open`, with what :meth:`find` found just now."""
         table = self._new_table(seq, owner, priority, chain.root, chain.root if self._prefix_caching else None)
         table.skip(chain.tokens[: found.first * self.block_size])
-        for pool, block in found.blocks:  # held until read, so that making room cannot evict them
-            pool.share(block, seq, owner)
+        here, away = ([block for pool, block in found.blocks if pool is tier] for tier in (self.device, self.host))
+        self.device.share(here, seq, owner)
+        self.host.share(away, seq, owner)  # held until read, so that making room cannot evict them
         self._adopt(table, found, chain)
-        for pool, block in reversed(found.blocks):
-            if pool is self.host:
-                pool.release(block, seq, priority)
+        self.host.release(away[::-1], seq, priority)
         if found.end:
             table.digest, table.hashed = _digest(chain.entry(found.end - 1)), found.end
         table.held = found.end * self.block_size
@@ -256,13 +258,44 @@ class KVCache:
             if copy:
                 self._copy_on_write(table, tail)
             else:
-                self.device.index.remove(table.at(tail))  # what a host block holds too is about to change
+                self.device.index.remove((table.at(tail),))  # what a host block holds too is about to change
         if fresh:
             table.extend(self.device.take(fresh, seq, table.owner, table.last))
             if self.contiguous_blocks:
                 self.device.keep_ahead(self.contiguous_blocks, seq, table.owner, table.last)
         if length > table.held:
             table.writable = table.count * self.block_size
+
+    def grow_all(self, seqs: Sequence[int], lengths: Sequence[int]) -> None:
+        """Make room for ``lengths`` tokens of ``seqs``, which are different ones: the same as so many calls of
+        :meth:`grow`, in the time of a few where each of them begins its next block. All of them grow or none.
+
+        Raises:
+            OutOfBlocks: fewer blocks are available than :meth:`cost` says for all together; nothing has changed.
+        """
+        cost = self.cost_all(seqs, lengths)
+        if cost > self.device.available:
+            raise OutOfBlocks("device", cost, self.device.available)
+        beginning = []
+        for seq, length in zip(seqs, lengths, strict=True):
+            table = self.tables[seq]
+            if self._begins_block(table, length) and not self.contiguous_blocks:
+                beginning.append(table)
+            else:
+                self.grow(seq, length)
+        owners, after = [table.owner for table in beginning], [table.last for table in beginning]
+        blocks = self.device.take_each([table.seq for table in beginning], owners, after)
+        for table, block in zip(beginning, blocks, strict=True):
+            table.append(block)
+            table.writable = table.count * self.block_size
+
+    def cost_all(self, seqs: Sequence[int], lengths: Sequence[int]) -> int:
+        """Device blocks that :meth:`grow_all` takes at most: the sum of :meth:`cost`."""
+        tables = map(self.tables.__getitem__, seqs)
+        return sum(
+            1 if self._begins_block(table, length) else self.cost(table.seq, length)
+            for table, length in zip(tables, lengths, strict=True)
+        )
 
     def commit(self, seq: int, tokens: list[int], computed: int) -> None:
         """``tokens[:computed]`` are in the cache now. Blocks that became full can be found by others from here on;
@@ -271,15 +304,11 @@ class KVCache:
         table.computed = computed
         if computed <= table.held:
             return
-        size = self.block_size
-        position = table.held
+        first, offset = divmod(table.held, self.block_size)
+        blocks = table.blocks[first : self._blocks_for(computed)]
+        self.device.write(blocks, offset, tokens[table.held : computed])
         table.held = computed
-        while position < computed:
-            block, offset = table.at(position // size), position % size
-            count = min(size - offset, computed - position)
-            self.device.write(block, offset, tokens[position : position + count])
-            position += count
-        self._register(table)
+        self._register([table])
 
     def commit_next(self, seqs: Sequence[int], tokens: Sequence[int]) -> None:
         """The next one of each sequence's tokens is in the cache now; the same as so many calls of :meth:`commit`,
@@ -292,8 +321,7 @@ class KVCache:
         self._rows.held[rows] = position + 1
         blocks, offsets = self._rows.ids[rows, position // size].astype(np.intp), position % size
         self.device.append(blocks, offsets, added)
-        for at in np.flatnonzero(stored)[offsets == size - 1].tolist():
-            self._register(self.tables[seqs[at]])
+        self._register([self.tables[seqs[at]] for at in np.flatnonzero(stored)[offsets == size - 1].tolist()])
 
     def fork(self, parent: int, child: int, *, owner: int = 0) -> None:
         """``child`` begins with all that ``parent`` holds, in the same blocks."""
@@ -303,8 +331,7 @@ class KVCache:
         source.writable = 0
         table.skip(source.passed)
         blocks = self._filled(source)
-        for block in blocks:
-            source.pool.share(block, child, owner)
+        source.pool.share(blocks, child, owner)
         table.extend(blocks)
 
     def close(self, seq: int) -> None:
@@ -312,7 +339,7 @@ class KVCache:
         table = self.tables.pop(seq)
         self._release(table)
         table.clear()
-        self._rows.give(table.row)
+        self._rows.give(self._row_of.pop(seq))
 
     def set_priority(self, seq: int, priority: int) -> None:
         """The sequence, if it is open, uses its blocks with another priority from now on."""
@@ -464,8 +491,7 @@ class KVCache:
 
     def rows(self, seqs: Sequence[int]) -> np.ndarray:
         """Rows (int64) of the sequences' block tables, for :meth:`block_tables` and :meth:`slots_at`."""
-        tables = self.tables
-        return np.fromiter((tables[seq].row for seq in seqs), np.int64, len(seqs))
+        return np.fromiter(map(self._row_of.__getitem__, seqs), np.int64, len(seqs))
 
     def block_tables(self, rows: np.ndarray, width: int) -> np.ndarray:
         """The first ``width`` block ids of each row, int32 [len(rows), width]; zeros after its last."""
@@ -532,70 +558,111 @@ class KVCache:
     def _holding(pool: BlockPool, entry: Entry, content: bytes) -> int | None:
         """The block of ``pool`` that holds ``entry``, compared token by token."""
         block = pool.index.find(entry.key)
-        if block is None or pool.index.entry(block) != entry or pool.content_bytes(block) != content:
+        if block is None or pool.index.entry(block) != entry or pool.contents(block).tobytes() != content:
             return None
         return block
 
     def _register_all(self, table: BlockTable) -> None:
         table.hashed, table.digest = 0, table.root if self._prefix_caching else None
-        self._register(table)
+        self._register([table])
 
-    def _register(self, table: BlockTable) -> None:
-        """Make full blocks findable; where the table's pool already holds the same content, hold that block
-        instead."""
-        pool, passed = table.pool, len(table.passed)
-        for position in range(table.hashed, table.held // pool.block_size):
-            if table.digest is None:
+    def _register(self, tables: Sequence[BlockTable]) -> None:
+        """Make full blocks of ``tables``, which are in one tier, findable; where that holds the same content already,
+        they hold that block instead."""
+        size = self.block_size
+        tables = [table for table in tables if table.digest is not None and table.hashed < table.held // size]
+        if not tables:
+            return
+        spans = [table.blocks[table.hashed : table.held // size] for table in tables]
+        contents, at = tables[0].pool.contents_of(np.concatenate(spans)).tobytes(), 0
+        for table, length in zip(tables, map(len, spans), strict=True):
+            stop = at + length * size * 4
+            self._register_run(table, contents[at:stop])
+            at = stop
+
+    def _register_run(self, table: BlockTable, contents: bytes) -> None:
+        """Register the next full blocks of a table, which hold the tokens ``contents``."""
+        size, digest, position = self.block_size, table.digest, table.hashed
+        whole = -(-len(table.passed) // size)  # of blocks before, the beginning is not there
+        for at in range(0, len(contents), 4 * size):
+            assert digest is not None
+            piece = contents[at : at + 4 * size] if position >= whole else table.tokens(position).tobytes()
+            entry = Entry(chain_digest(digest, piece), digest, position)
+            if position >= whole and not self._index(table, position, entry, piece):
+                table.digest = None
                 return
-            block, whole = table.at(position), position * pool.block_size >= passed
-            content = pool.content_bytes(block) if whole else table.tokens(position).tobytes()
-            entry = Entry(chain_digest(table.digest, content), table.digest, position)
-            if whole and pool.index.find(entry.key) is None:
-                pool.index.add(block, entry)
-            elif whole:  # else its beginning is not there, and it cannot be found
-                same = self._holding(pool, entry, content)
-                if same is None:  # two contents with one hash: neither this block nor what follows can be found
-                    table.digest = None
-                    return
-                if same != block:
-                    pool.share(same, table.seq, table.owner)
-                    pool.release(block, table.seq)
-                    table.put(position, same)
-            table.digest = _digest(entry)
-            table.hashed = position + 1
+            digest = table.digest = _digest(entry)
+            position = table.hashed = position + 1
 
-    def _offload(self, block: int) -> None:
-        """A cached block is about to leave the device: to the host tier, if there is room."""
-        entry = self.device.index.entry(block)
-        assert entry is not None
-        there = self.host.index.find(entry.key)
-        if there is not None:
-            if not self.host.ref[there]:
-                self.host.touch(there, int(self.device.priority[block]))
-        elif self.host.available:
-            (there,) = self.host.take(1, -1, 0)
-            self._transfer(TransferKind.SWAP_OUT, self.device, block, self.host, there)
-            self.host.index.add(there, entry)
-            self.host.release(there, -1, int(self.device.priority[block]))
+    def _index(self, table: BlockTable, position: int, entry: Entry, content: bytes) -> bool:
+        """Make a table's full block findable, or replace it by the one that is; False if another content has the same
+        hash, so that neither this block nor what follows can be found."""
+        pool, block = table.pool, table.at(position)
+        if pool.index.find(entry.key) is None:
+            pool.index.add(block, entry)
+            return True
+        same = self._holding(pool, entry, content)
+        if same is not None and same != block:
+            pool.share((same,), table.seq, table.owner)
+            pool.release((block,), table.seq)
+            table.put(position, same)
+        return same is not None
+
+    def _offload(self, blocks: np.ndarray) -> None:
+        """Cached ``blocks`` are about to leave the device, in this order: to the host tier, as far as there is room.
+
+        The outcome is that of one after another. A block whose content is there already is used again; else it takes a
+        place, perhaps that of one which came before it.
+        """
+        device, host = self.device, self.host
+        if not host.num_blocks:
+            return
+        known = device.index.entries()
+        entries = [known[block] for block in blocks.tolist()]
+        there = host.index.find_all(entry.key for entry in entries)
+        idle = np.flatnonzero((there < 0) | (host.ref[there] == 0))  # others are held there
+        there, blocks = there[idle], blocks[idle]
+        again = there >= 0
+        host.share(there[again], _OFFLOADING, 0)  # held, so that making room cannot evict them
+        lacking = int(np.count_nonzero(~again)) - host.free_count
+        gone = host.outranked(device.priority[blocks], lacking)
+        late = there[:gone][again[:gone]]
+        host.release(late, _OFFLOADING)
+        host.drop(late)
+        idle, there, blocks, again = idle[gone:], there[gone:], blocks[gone:], again[gone:]
+        there[~again] = fresh = host.take(int(np.count_nonzero(~again)), _OFFLOADING, 0)
+        self._transfer(TransferKind.SWAP_OUT, device, blocks[~again], host, np.array(fresh, np.int64))
+        for block, number in zip(fresh, idle[~again].tolist(), strict=True):
+            host.index.add(block, entries[number])
+        host.release(there, _OFFLOADING, device.priority[blocks])
 
     # --- moving content --------------------------------------------------------------------------------------------
 
-    def _transfer(self, kind: TransferKind, pool: BlockPool, block: int, to: BlockPool, there: int) -> None:
-        self.journal.append(Transfer(kind, block, there))
-        to.write(there, 0, pool.contents(block))
-        to.priority[there] = pool.priority[block]
+    def _transfer(
+        self,
+        kind: TransferKind,
+        pool: BlockPool,
+        blocks: Sequence[int] | np.ndarray,
+        to: BlockPool,
+        there: Sequence[int] | np.ndarray,
+    ) -> None:
+        """What ``blocks`` hold goes to ``there``, which hold nothing yet."""
+        blocks, there = np.asarray(blocks, np.int64), np.asarray(there, np.int64)
+        self.journal += map(Transfer, repeat(kind), blocks.tolist(), there.tolist())
+        to.copy(there, pool, blocks)
 
     def _adopt(self, table: BlockTable, found: Found, chain: PrefixChain) -> None:
         """Append what was found, copies of host blocks included, to a table on the device."""
         after = next((block for pool, block in reversed(found.blocks) if pool is self.device), -1)
-        away = sum(pool is self.host for pool, _ in found.blocks)
-        taken = iter(self.device.take(away, table.seq, table.owner, after))
+        away = [block for pool, block in found.blocks if pool is self.host]
+        fresh = self.device.take(len(away), table.seq, table.owner, after)
+        self._transfer(TransferKind.SWAP_IN, self.host, away, self.device, fresh)
+        taken = iter(fresh)
         blocks = []
         for depth, (pool, block) in enumerate(found.blocks, found.first):
             there = block
             if pool is self.host:
                 there = next(taken)
-                self._transfer(TransferKind.SWAP_IN, pool, block, self.device, there)
                 self.device.index.add(there, chain.entry(depth))
             blocks.append(there)
         table.extend(blocks)
@@ -603,10 +670,10 @@ class KVCache:
     def _copy_on_write(self, table: BlockTable, position: int) -> None:
         block = table.at(position)
         after = table.at(position - 1) if position else -1
-        (own,) = self.device.take(1, table.seq, table.owner, after)
-        self._transfer(TransferKind.COPY, self.device, block, self.device, own)
-        self.device.release(block, table.seq, table.priority)
-        table.put(position, own)
+        own = self.device.take(1, table.seq, table.owner, after)
+        self._transfer(TransferKind.COPY, self.device, (block,), self.device, own)
+        self.device.release((block,), table.seq, table.priority)
+        table.put(position, own[0])
 
     def _counterpart(self, pool: BlockPool, block: int, other: BlockPool) -> int | None:
         """The block of the ``other`` tier with the same content."""
@@ -634,17 +701,15 @@ class KVCache:
         pool, needed = table.pool, self._taken(to, there)
         if needed > to.available:
             raise OutOfBlocks("host" if to is self.host else "device", needed, to.available)
-        for same in there:  # before anything is taken, so that making room cannot evict them
-            if same is not None:
-                to.share(same, table.seq, table.owner)
-        taken = iter(to.take(there.count(None), table.seq, table.owner))
-        target = []
-        for block, same in zip(blocks, there, strict=True):
-            if same is None:
-                same = next(taken)
-                self._transfer(kind, pool, block, to, same)
-                self._name(pool, block, to, same)
-            target.append(same)
+        # Before anything is taken, so that making room cannot evict them.
+        to.share([same for same in there if same is not None], table.seq, table.owner)
+        copied = [block for block, same in zip(blocks, there, strict=True) if same is None]
+        fresh = to.take(len(copied), table.seq, table.owner)
+        self._transfer(kind, pool, copied, to, fresh)
+        for block, own in zip(copied, fresh, strict=True):
+            self._name(pool, block, to, own)
+        taken = iter(fresh)
+        target = [next(taken) if same is None else same for same in there]
         self._release(table)
         table.move(to, target)
 
@@ -661,21 +726,26 @@ class KVCache:
 
     def _release(self, table: BlockTable) -> None:
         table.pool.give_back(table.seq)
-        for block in reversed(table.kept.tolist()):
-            table.pool.release(block, table.seq, table.priority)
+        table.pool.release(table.kept[::-1], table.seq, table.priority)
 
     def _new_table(self, seq: int, owner: int, priority: int, root: bytes, digest: bytes | None) -> BlockTable:
         assert seq not in self.tables, f"sequence {seq} is open already"
         row = self._rows.take()
         table = BlockTable(self._rows, row, self.device, seq, owner, priority, root, digest)
         table.held = table.computed = 0
-        self.tables[seq] = table
+        self.tables[seq], self._row_of[seq] = table, row
         return table
 
     # --- sizes -----------------------------------------------------------------------------------------------------
 
     def _blocks_for(self, tokens: int) -> int:
         return -(-tokens // self.block_size)
+
+    def _begins_block(self, table: BlockTable, length: int) -> bool:
+        """Whether the last of ``length`` tokens is the first of the table's next block, and those it has are its own as
+        far as they are still to be written."""
+        end = table.count * self.block_size
+        return length == end + 1 and (table.held == end or table.writable == end)
 
     def _needs(self, table: BlockTable, length: int) -> tuple[int, bool]:
         """New blocks for ``length`` tokens, and whether a shared tail must be copied."""

@@ -6,6 +6,7 @@ salt decides. So equal hashes mean equal whole prefixes, up to a collision of 12
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from hashlib import blake2b
 from typing import NamedTuple
 
@@ -62,9 +63,12 @@ class PrefixChain:
 
 
 class PrefixIndex:
-    """One tier's blocks by content and contents by block, one to one."""
+    """One tier's blocks by content and contents by block, one to one. ``hashed`` (bool, one a block) says which are
+    known by their hash."""
 
-    def __init__(self) -> None:
+    def __init__(self, num_blocks: int) -> None:
+        self.hashed = np.zeros(num_blocks, np.bool_)
+        self._hashed = self.hashed.data
         self._block: dict[bytes | int, int] = {}
         self._entry: dict[int, Entry] = {}
 
@@ -74,6 +78,11 @@ class PrefixIndex:
     def find(self, key: bytes | int) -> int | None:
         return self._block.get(key)
 
+    def find_all(self, keys: Iterable[bytes | int]) -> np.ndarray:
+        """As :meth:`find`, of several: block ids (int64), -1 for none."""
+        block = self._block
+        return np.array([block.get(key, -1) for key in keys], np.int64)
+
     def entry(self, block: int) -> Entry | None:
         return self._entry.get(block)
 
@@ -82,13 +91,18 @@ class PrefixIndex:
 
     def add(self, block: int, entry: Entry) -> None:
         """``block`` holds ``entry`` and nothing else; no other block does."""
-        self.remove(block)
+        if block in self._entry:
+            self.remove((block,))
         assert entry.key not in self._block, f"blocks {self._block[entry.key]} and {block} have the same key"
         self._block[entry.key] = block
         self._entry[block] = entry
+        self._hashed[block] = isinstance(entry.key, bytes)
 
-    def remove(self, block: int) -> None:
-        """Forget what ``block`` holds, if anything is known of it."""
-        entry = self._entry.pop(block, None)
-        if entry is not None:
-            del self._block[entry.key]
+    def remove(self, blocks: Iterable[int]) -> None:
+        """Forget what ``blocks`` hold, if anything is known of it."""
+        hashed, entries, by_key = self._hashed, self._entry, self._block
+        for block in blocks:
+            entry = entries.pop(block, None)
+            if entry is not None:
+                del by_key[entry.key]
+                hashed[block] = False

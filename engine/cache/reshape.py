@@ -168,9 +168,7 @@ class TierPlan:
         blocks = self._place[self.needed :].reshape(-1, self._each).tolist()
         for end, chunks in zip(self._cached, blocks, strict=True):
             self._find_run(end, chunks, pool, renamed)
-        for block in self._cached_blocks():
-            if pool.index.entry(block) is None:
-                pool.drop(block)
+        pool.drop([block for block in self._cached_blocks() if not pool.index.hashed[block]])
 
     # --- what is kept ------------------------------------------------------------------------------------------------
 

@@ -136,6 +136,15 @@ class BlockTable:
         self.count = end
         self._add_runs(runs)
 
+    def append(self, block: int) -> None:
+        """One more block."""
+        self.rows.make_wide(self.count + 1)
+        self.rows.id_at[self.row, self.count] = block
+        joined = self.count > self.first and self._joined(self.count)
+        self.count += 1
+        if not joined:
+            self._add_runs(1)
+
     def put(self, position: int, block: int) -> None:
         """Another block at ``position``."""
         around = range(max(self.first + 1, position), min(position + 2, self.count))

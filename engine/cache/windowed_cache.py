@@ -117,8 +117,7 @@ class WindowedCache(KVCache):
             return
         known = len(table.passed) - old * self.block_size
         tokens = np.concatenate([table.tokens(position) for position in range(old, first)])
-        for block in table.blocks[old:first].tolist():
-            table.pool.release(block, table.seq, table.priority)
+        table.pool.release(table.blocks[old:first], table.seq, table.priority)
         table.skip(tokens[known:].tolist())
 
     def _first_seen(self, computed: int) -> int:

@@ -75,7 +75,7 @@ def test_of_a_prefix_only_the_last_window_is_needed() -> None:
     cache.close(1)
     by_depth = {entry.depth: block for block, entry in cache.device.index.entries().items()}
     for depth in (0, 1, 2, 3, 4):
-        cache.device.drop(by_depth[depth])
+        cache.device.drop([by_depth[depth]])
     assert cache.match([*range(32), 7]) == 32
     assert cache.match(list(range(28))) == 0, "the window before position 28 is not there"
     assert fill(cache, 2, [*range(32), 7, 8]) == 32
@@ -89,9 +89,9 @@ def test_a_shorter_prefix_is_found_where_a_longer_one_lacks_a_block() -> None:
     fill(cache, 1, range(40))
     cache.close(1)
     by_depth = {entry.depth: block for block, entry in cache.device.index.entries().items()}
-    cache.device.drop(by_depth[8])
+    cache.device.drop([by_depth[8]])
     assert cache.match([*range(40), 1]) == 32
-    cache.device.drop(by_depth[6])
+    cache.device.drop([by_depth[6]])
     assert cache.match([*range(40), 1]) == 24
 
 
@@ -193,7 +193,7 @@ def test_what_one_group_lacks_is_found_by_none() -> None:
     assert cache.match([*range(24), 1]) == 24
     window = cache.groups[1]
     by_depth = {entry.depth: block for block, entry in window.device.index.entries().items()}
-    window.device.drop(by_depth[5])
+    window.device.drop([by_depth[5]])
     assert cache.match([*range(24), 1]) == 20
     assert fill(cache, 2, [*range(24), 1]) == 20
     assert [group.computed(2) for group in cache.groups] == [25, 25]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import sys
 from itertools import pairwise
 from typing import Any
@@ -710,3 +711,73 @@ def test_the_next_token_of_many_at_once_is_as_of_each():
     assert one.device.index.entries() == other.device.index.entries()
     assert one.device.tokens_held == other.device.tokens_held
     assert [one.table(seq).tolist() for seq in range(1, 10)] == [other.table(seq).tolist() for seq in range(1, 10)]
+
+
+# --- many at once ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("eviction", ["lru", "priority"])
+@pytest.mark.parametrize("seed", range(12))
+def test_evicting_many_blocks_is_evicting_one_after_another(seed: int, eviction: str):
+    """What stays on the device and what comes to a host tier of any size, some of which is held or there already."""
+    outcomes = []
+    for together in (True, False):
+        choose = random.Random(seed)
+        run = Run(40, choose.choice((0, 3, 9, 30)), eviction=eviction)
+        beginnings = [[start] * choose.choice((SIZE, 3 * SIZE)) for start in range(4)]
+        for seq in range(30):
+            tokens = choose.choice(beginnings) + [choose.randrange(5)] * choose.randrange(1, 20)
+            run.open(seq, tokens, priority=choose.choice((0, 20)))
+            run.step(seq)
+            if choose.random() < 0.2 and run.cache.swap_out_cost(seq) <= run.cache.host.available:
+                run.cache.swap_out(seq)
+            else:
+                run.finish(seq)
+            count = choose.randrange(min(run.cache.available, 25))
+            before = run.cache.device.cached()
+            need = max(0, count - run.cache.device.free_count)
+            for part in (need,) if together else (1,) * need:
+                run.cache.device.evict(part)
+            run.cache.check()
+            assert run.cache.device.cached() == before[need:]
+        run.memory.run_journal(run.cache)
+        for seq in list(run.live):
+            run.memory.verify(seq, run.live[seq].tokens[:-1], run.cache)
+        pools = (run.cache.device, run.cache.host)
+        outcomes.append([[pool.index.entry(block) for block in pool.cached()] for pool in pools])
+    assert outcomes[0] == outcomes[1]
+
+
+@pytest.mark.parametrize("settings", [{}, {"contiguous_blocks": 2}])
+def test_growing_many_sequences_is_growing_one_after_another(settings: dict[str, int]):
+    caches = []
+    for together in (True, False):
+        run = Run(60, **settings)
+        for seq in range(9):
+            run.open(seq, [seq] * (SIZE - 3 + seq % 5))
+            run.step(seq)
+        run.fork(0, 10)
+        for _ in range(6):
+            seqs, lengths = list(run.live), [len(sequence.tokens) for sequence in run.live.values()]
+            if together:
+                run.cache.grow_all(seqs, lengths)
+            run.step(*seqs)
+        caches.append(run.cache)
+    one, other = caches
+    assert {seq: one.table(seq).tolist() for seq in one.tables} == {
+        seq: other.table(seq).tolist() for seq in other.tables
+    }
+    assert one.device.free_runs() == other.device.free_runs()
+
+
+def test_of_many_that_do_not_all_fit_none_grows():
+    run = Run(6)
+    for seq in range(4):
+        run.open(seq, [seq] * SIZE)
+        run.step(seq)
+    with pytest.raises(OutOfBlocks) as full:
+        run.cache.grow_all([0, 1, 2], [SIZE + 1] * 3)
+    assert (full.value.needed, full.value.available) == (3, 2)
+    assert all(run.cache.counts(seq) == (1, 0) for seq in range(4)) and run.cache.available == 2
+    run.cache.grow_all([0, 2], [SIZE + 1] * 2)
+    assert run.cache.available == 0

@@ -6,20 +6,14 @@ which carries out the journal to the letter and poisons whatever holds nothing.
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import (
-    RuleBasedStateMachine,
-    initialize,
-    invariant,
-    precondition,
-    rule,
-    run_state_machine_as_test,
-)
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from pagedeck.engine.cache.kv_cache import KVCache, OutOfBlocks
 from pagedeck.engine.cache.tables import HOLE
 from pagedeck.engine.cache.windowed_cache import WindowedCache, window_blocks
@@ -29,6 +23,7 @@ from pagedeck.ipc.vocabulary import SamplingParams
 from .token_memory import TokenMemory
 
 SIZES = (1, 2, 4, 8, 16)
+LONG = int(os.environ.get("PAGEDECK_LONG", "1"))  # how many times as many examples
 
 
 def sequence(number: int, tokens: list[int]) -> Sequence:
@@ -275,11 +270,16 @@ class CacheMachine(RuleBasedStateMachine):
         """One step with several sequences at once, each as far as there is room."""
         self.cache.step += 1
         plan = StepPlan()
+        stops = {}
         for number, count in dict(wanted).items():
             seq, start = self.live[number], self.cache.computed(number)
             if start == len(seq.tokens):
                 seq.tokens.append(more)
-            stop = min(start + count, len(seq.tokens))
+            stops[number] = min(start + count, len(seq.tokens))
+        if together:
+            self.grow_all(stops)
+        for number, stop in stops.items():
+            seq, start = self.live[number], self.cache.computed(number)
             if self.grow(number, stop):
                 plan.work.append(Work(seq, start, stop - start, samples=stop == len(seq.tokens)))
         for work in plan.work:
@@ -318,6 +318,21 @@ class CacheMachine(RuleBasedStateMachine):
         assert self.cache.cost(number, length) == 0
         return True
 
+    def grow_all(self, stops: dict[int, int]) -> None:
+        cost, room, before = (
+            self.cache.cost_all([*stops], [*stops.values()]),
+            self.cache.available,
+            state_of(self.cache),
+        )
+        try:
+            self.cache.grow_all([*stops], [*stops.values()])
+        except OutOfBlocks as full:
+            assert (full.needed, full.available) == (cost, room) and cost > room
+            assert state_of(self.cache) == before
+        else:
+            assert room - cost <= self.cache.available
+            assert not any(self.cache.cost(number, stop) for number, stop in stops.items())
+
     def assert_writable(self, work: Work) -> None:
         number, size, device = work.sequence.number, self.cache.block_size, self.cache.device
         slots = self.cache.slots(number, work.start, work.start + work.count)
@@ -355,15 +370,12 @@ class WindowedMachine(CacheMachine):
                 assert len(table.kept) <= window_blocks(self.WINDOW, max(1, ahead), size), number
 
 
-@pytest.mark.random
-@pytest.mark.parametrize(("machine", "examples"), [(CacheMachine, 150), (WindowedMachine, 100)])
-def test_any_order_of_calls(machine: type[CacheMachine], examples: int) -> None:
-    run_state_machine_as_test(
-        machine,
-        settings=settings(
-            max_examples=examples,
-            stateful_step_count=50,
-            deadline=None,
-            suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
-        ),
+for machine, examples in ((CacheMachine, 150), (WindowedMachine, 100)):
+    machine.TestCase.settings = settings(
+        max_examples=examples * LONG,
+        stateful_step_count=50,
+        deadline=None,
+        suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
     )
+TestCache = CacheMachine.TestCase
+TestWindowedCache = WindowedMachine.TestCase

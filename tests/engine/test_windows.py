@@ -13,7 +13,6 @@ from pagedeck.engine.cache.windowed_cache import WindowedCache, window_blocks
 from pagedeck.engine.core import Engine
 from pagedeck.engine.model.attention import ATTENTION_NAME
 from pagedeck.engine.model.runner import ModelRunner
-from pagedeck.engine.reconfigure import reconfigure
 from pagedeck.engine.request import Request
 from pagedeck.ipc.vocabulary import RequestState
 from pagedeck.kernels import ops_for
@@ -115,7 +114,7 @@ def test_preempted_and_reshaped_they_equal_generate(kind: str, preemption: str, 
         step(engine)
         assert_within_windows(engine)
         if number % 9 == 8:
-            reconfigure(engine, {"block_size": next(wanted, 8)})
+            engine.reconfigure({"block_size": next(wanted, 8)})
             engine.cache.check()
     assert sum(request.preemptions for request in requests) > 2
     for request in requests:
@@ -144,12 +143,12 @@ def test_a_prefix_is_found_once_its_last_window_is_all_that_is_left(kind: str) -
     held = {e.depth: block for block, e in window.device.index.entries().items() if isinstance(e.key, bytes)}
     needed = (len(whole) // 8 * 8 - WINDOW[kind] + 1) // 8
     for depth in range(needed):
-        window.device.drop(held[depth])
+        window.device.drop([held[depth]])
     engine.cache.check()
     again = submit(engine, "again", [*whole, 1, 2, 3], OUTPUT)
     run(engine)
     assert again.cached_tokens == (len(whole) - 1) // 8 * 8
     assert_generated(kind, again)
     # Without that, nothing of it is found, although the full layers have all of it.
-    window.device.drop({e.depth: b for b, e in window.device.index.entries().items()}[needed])
+    window.device.drop([{e.depth: b for b, e in window.device.index.entries().items()}[needed]])
     assert engine.cache.match([*whole, 4], salt="") == 0
