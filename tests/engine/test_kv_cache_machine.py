@@ -6,14 +6,20 @@ which carries out the journal to the letter and poisons whatever holds nothing.
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
 from pagedeck.engine.cache.kv_cache import KVCache, OutOfBlocks
 from pagedeck.engine.cache.tables import HOLE
 from pagedeck.engine.cache.windowed_cache import WindowedCache, window_blocks
@@ -23,7 +29,6 @@ from pagedeck.ipc.vocabulary import SamplingParams
 from .token_memory import TokenMemory
 
 SIZES = (1, 2, 4, 8, 16)
-LONG = int(os.environ.get("PAGEDECK_LONG", "1"))  # how many times as many examples
 
 
 def sequence(number: int, tokens: list[int]) -> Sequence:
@@ -370,12 +375,15 @@ class WindowedMachine(CacheMachine):
                 assert len(table.kept) <= window_blocks(self.WINDOW, max(1, ahead), size), number
 
 
-for machine, examples in ((CacheMachine, 150), (WindowedMachine, 100)):
-    machine.TestCase.settings = settings(
-        max_examples=examples * LONG,
-        stateful_step_count=50,
-        deadline=None,
-        suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
+@pytest.mark.random
+@pytest.mark.parametrize(("machine", "examples"), [(CacheMachine, 150), (WindowedMachine, 100)])
+def test_any_order_of_calls(machine: type[CacheMachine], examples: int) -> None:
+    run_state_machine_as_test(
+        machine,
+        settings=settings(
+            max_examples=examples,
+            stateful_step_count=50,
+            deadline=None,
+            suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
+        ),
     )
-TestCache = CacheMachine.TestCase
-TestWindowedCache = WindowedMachine.TestCase

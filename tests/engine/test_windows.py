@@ -13,6 +13,7 @@ from pagedeck.engine.cache.windowed_cache import WindowedCache, window_blocks
 from pagedeck.engine.core import Engine
 from pagedeck.engine.model.attention import ATTENTION_NAME
 from pagedeck.engine.model.runner import ModelRunner
+from pagedeck.engine.reconfigure import reconfigure
 from pagedeck.engine.request import Request
 from pagedeck.ipc.vocabulary import RequestState
 from pagedeck.kernels import ops_for
@@ -114,7 +115,7 @@ def test_preempted_and_reshaped_they_equal_generate(kind: str, preemption: str, 
         step(engine)
         assert_within_windows(engine)
         if number % 9 == 8:
-            engine.reconfigure({"block_size": next(wanted, 8)})
+            reconfigure(engine, {"block_size": next(wanted, 8)})
             engine.cache.check()
     assert sum(request.preemptions for request in requests) > 2
     for request in requests:
