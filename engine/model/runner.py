@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -17,8 +18,9 @@ from ..clocks import Clock, clock_of
 from ..flight import Flight
 from ..request import StepPlan, Work
 from .attention import PagedContext
+from .graphs import CudaRecorder, DecodeGraphs
 from .network import Network
-from .packing import PackedStep, pack
+from .packing import DeviceStep, PackedStep, pack, ship
 from .placement import to_host
 from .sampler import Sampler
 
@@ -42,7 +44,11 @@ class ModelRunner:
         self._device = storages[0].pool.device
         homes = {layer: (g, place) for g, group in enumerate(groups) for place, layer in enumerate(group.layers)}
         self._homes = [homes[layer] for layer in range(len(homes))]  # each layer's group, and its place in that pool
+        self._pools: list[Tensor] = []  # each layer's
         self.depth = 1 if self._device.type == "cuda" else 0
+        self.graphs: DecodeGraphs | None = None
+        if self._device.type == "cuda":
+            self.graphs = DecodeGraphs(CudaRecorder(), self._bind, self._device)
         self._rows: dict[int, int] = {}  # of the last launch: sequence number -> row of its sampled tokens
         self._sampled = torch.zeros(0, dtype=torch.int64, device=self._device)  # these tokens, on the device
 
@@ -54,7 +60,8 @@ class ModelRunner:
             group.journal.clear()
         if not plan.work:
             return self._start(journals, cache.block_size, None, [])
-        step = pack(plan.work, cache, self._device, self._rows)
+        shape = self.graphs.shape(plan.work) if self.graphs is not None else None
+        step = pack(plan.work, cache, self._rows, shape)
         sampling = [work for work in plan.work if work.samples]
         self._rows = {work.sequence.number: row for row, work in enumerate(sampling)}
         return self._start(journals, cache.block_size, step, sampling)
@@ -91,6 +98,9 @@ class ModelRunner:
         ``RuntimeError`` where the memory is not there, with everything as it was."""
         parts = list(zip(self.storages, change.parts, strict=True))
         pools = [storage.new_pools(part) for storage, part in parts]  # all, before anything moves
+        self._pools = []
+        if self.graphs is not None:
+            self.graphs.clear()
         return sum(storage.reshape(part, new) for (storage, part), new in zip(parts, pools, strict=True))
 
     def forget(self, seq: int) -> None:
@@ -98,12 +108,25 @@ class ModelRunner:
 
     def _forward(self, step: PackedStep) -> Tensor:
         """Logits [R, V] of the last token of each work that samples."""
+        if step.shape is not None and self.graphs is not None:
+            return self.graphs.run(step, self._fill)[: step.samples]
+        there = ship(step, self._device)
+        self._fill(there)
+        return self._bind(there)()
+
+    def _fill(self, step: DeviceStep) -> None:
+        """Put the tokens in flight into a step: the device has them by now."""
         if len(step.unknown):
             # A row without finite logits has no token; its request fails when it lands, whatever is computed here.
-            step.input_ids[0, step.unknown] = self._sampled[step.sources].clamp_(min=0)
-        layers = [(self.storages[g].pool[i], step.batches[g]) for g, i in self._homes]
+            step.ids[step.unknown] = self._sampled[step.sources].clamp_(min=0)
+
+    def _bind(self, step: DeviceStep) -> Callable[[], Tensor]:
+        """The network's work on a step and on the pools as they are."""
+        if not self._pools:
+            self._pools = [self.storages[group].pool[place] for group, place in self._homes]
+        layers = [(pool, step.batches[group]) for pool, (group, _) in zip(self._pools, self._homes, strict=True)]
         paged = PagedContext(layers, self.ops)
-        return self.network.logits(step.input_ids[0], step.position_ids[0], paged, step.sampled)
+        return partial(self.network.logits, step.ids, step.positions, paged, step.sampled)
 
     def _sample(self, logits: Tensor, sampling: list[Work]) -> Tensor:
         """The next tokens (int64 [R]), which stay on the device. Work that wants scores has to wait for them."""
