@@ -292,6 +292,7 @@ class AsyncClient(Awaiting):
             gone = self._line.verdict(now)
             if gone is not None:
                 await asyncio.sleep(0)  # its last words may have come meanwhile
+                self._send(Bye())  # should it only stand still, it need not wait for us
                 self._end(gone)
                 return
 

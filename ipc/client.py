@@ -296,6 +296,7 @@ class Client(Blocking):
                     gone = line.verdict(now)
                     if gone is not None:
                         self._receive(control)  # its last words may have come meanwhile
+                        self._put(control, line.write(Bye()))  # should it only stand still, it need not wait for us
                         self._end(gone)
                         return
             self._send(control)

@@ -19,7 +19,7 @@ from pagedeck.engine.serving import switchboard
 from pagedeck.engine.serving.switchboard import ClientGone, Received
 from pagedeck.ipc import ledger, line
 from pagedeck.ipc.aio import AsyncClient
-from pagedeck.ipc.client import Client, EngineError
+from pagedeck.ipc.client import Client, EngineError, EngineGone
 from pagedeck.ipc.endpoint import Connection
 from pagedeck.ipc.ledger import Ledger
 from pagedeck.ipc.protocol import Done, Finished, Hello, Ping, SetPriority, Tokens
@@ -249,6 +249,27 @@ def test_a_client_whose_process_ended_is_not_waited_for(board: Callable[..., Any
     assert peer.lost()
     assert not switchboard._Peer(b"c", "c", 0.0, Ledger()).lost()  # of a process elsewhere nothing is known
     assert made.inbox.empty()
+
+
+def test_a_client_that_gave_the_engine_up_lets_it_know(
+    board: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The engine stands still for longer than its client waits, and goes on."""
+    monkeypatch.setattr(line, "HEARTBEAT_S", 0.03)
+    monkeypatch.setattr(line, "GONE_AFTER_S", 0.2)
+    made = board()
+    goes_on = threading.Event()
+    with Client(made.connection) as client:
+        stream = client.submit("x")
+        to = next_submit(made)
+        made.switchboard._status = lambda: (goes_on.wait(30), made.status)[1]
+        with pytest.raises(EngineGone, match="has not answered"):
+            client.status()
+        with pytest.raises(EngineGone):
+            stream.text()
+        goes_on.set()
+        gone = made.inbox.get(timeout=switchboard.GONE_AFTER_S / 2)
+        assert isinstance(gone, ClientGone) and gone.client == to
 
 
 def test_a_client_that_leaves_is_forgotten_at_once(board: Callable[..., Any]) -> None:
