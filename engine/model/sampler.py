@@ -111,8 +111,11 @@ def _draw(logits: Tensor, best: Tensor, settings: list[SamplingParams], uniform:
         kept = [min(settings[row].top_k, vocabulary) or vocabulary for row in ranked]
         top_p = column([settings[row].top_p for row in ranked])[:, 0]
         chosen = scaled if len(ranked) == len(settings) else scaled[rows]
+        # On a GPU one look has to do: which rows need another, the host would have to wait to be told.
+        candidates = CANDIDATES if logits.device.type == "cpu" else max(kept)
+        totals = weights.sum(dim=1)[rows]
         smallest = _thresholds(
-            chosen, weights.sum(dim=1)[rows], to_device(torch.tensor(kept), logits.device), top_p, CANDIDATES
+            chosen, totals, to_device(torch.tensor(kept), logits.device), max(kept), top_p, candidates
         )
         thresholds[rows, 0] = torch.maximum(thresholds[rows, 0], smallest)
     if ranked or any(s.min_p > 0 for s in settings):
@@ -148,12 +151,12 @@ def _first_beyond(cumulative: Tensor, target: Tensor) -> Tensor:
     return torch.minimum(beyond, last)[:, 0].clamp_(max=cumulative.shape[1] - 1)
 
 
-def _thresholds(scaled: Tensor, totals: Tensor, kept: Tensor, top_p: Tensor, candidates: int) -> Tensor:
+def _thresholds(scaled: Tensor, totals: Tensor, kept: Tensor, most: int, top_p: Tensor, candidates: int) -> Tensor:
     """The smallest value of each row of ``scaled`` [R, V] that top-k (``kept`` [R]), then top-p of what it left, keep.
 
-    ``totals`` [R] is the mass of all values. Looks at the ``candidates`` largest, and at more only for the rows where
-    the answer lies deeper. Values equal to the smallest are kept too, so that the choice does not depend on how ties
-    are ordered.
+    ``totals`` [R] is the mass of all values; ``most`` bounds ``kept``. Looks at the ``candidates`` largest, and at more
+    only for the rows where the answer lies deeper. Values equal to the smallest are kept too, so that the choice does
+    not depend on how ties are ordered.
     """
     count = min(candidates, scaled.shape[1])
     values = scaled.topk(count).values
@@ -161,8 +164,10 @@ def _thresholds(scaled: Tensor, totals: Tensor, kept: Tensor, top_p: Tensor, can
     total = torch.where(kept <= count, mass[:, -1], totals)
     last = torch.where(top_p < 1, (mass < (top_p * total)[:, None]).sum(dim=1), kept - 1).minimum(kept - 1)
     result = values.gather(1, last.clamp(max=count - 1)[:, None])[:, 0]
+    if count >= most:
+        return result
     unranked = (kept > count) & (kept < scaled.shape[1])  # the mass of its top-k is not known yet
     deeper = ((last >= count) | unranked).nonzero()[:, 0]
     if len(deeper):
-        result[deeper] = _thresholds(scaled[deeper], totals[deeper], kept[deeper], top_p[deeper], candidates * 8)
+        result[deeper] = _thresholds(scaled[deeper], totals[deeper], kept[deeper], most, top_p[deeper], count * 8)
     return result

@@ -9,7 +9,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pagedeck.engine.model.sampler import Sampler, uniforms
+from pagedeck.engine.model.sampler import Sampler, _thresholds, uniforms
 from pagedeck.engine.request import Request, Sequence
 from pagedeck.ipc.vocabulary import SamplingParams
 
@@ -101,6 +101,21 @@ def test_only_kept_tokens_are_drawn(seed: int, top_k: int, top_p: float, min_p: 
     else:
         allowed = [int(logits.argmax())]
     assert set(draw(logits, 50, seed=seed, **sampling).tolist()) <= set(allowed)
+
+
+def test_one_look_at_all_that_may_be_kept_finds_what_several_find(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is what a GPU does, where a second look would have to be waited for."""
+    scaled = torch.randn(6, 900).sub_(4).double()
+    totals = scaled.exp().sum(dim=1)
+    kept = torch.tensor([900, 900, 40, 300, 900, 1])
+    top_p = torch.tensor([0.5, 0.999, 1.0, 0.9, 1.0, 0.3], dtype=torch.float64)
+    several = _thresholds(scaled, totals, kept, 900, top_p, 4)
+    monkeypatch.setattr(torch.Tensor, "nonzero", lambda *_: pytest.fail("the host would wait"))
+    assert torch.equal(_thresholds(scaled, totals, kept, 900, top_p, 900), several)
+    few = torch.tensor([40, 7, 40, 40, 12, 1])
+    assert torch.equal(
+        _thresholds(scaled, totals, few, 40, top_p, 40), _thresholds(scaled, totals, few, 900, top_p, 900)
+    )
 
 
 def test_ties_are_kept_together() -> None:
