@@ -27,10 +27,12 @@ from .codes import (
 )
 from .state import TierView
 
-#: Cells grow no further than this when the pool is fitted, in pixels.
-LARGEST_CELL = 36
+#: Cells grow no further than this when the pool is fitted, in pixels, or than the view's shorter side divided so.
+LARGEST_CELL, LARGEST_SHARE = 36, 8
 #: The most that one side of a fitted cell may exceed the other, so that the pool fills the view.
 OBLONG = 2
+#: Small cells of whole pixels have to fill so much of a view; else they are not of whole pixels.
+FILLED = 0.75
 #: Cells narrower than this are laid in tiles of ``TILE`` × ``TILE``.
 TILED_BELOW, TILE = 3, 16
 #: A delta of more than this share of the pool is drawn afresh: whole-array passes are quicker then.
@@ -85,13 +87,18 @@ class Grid:
         return values.reshape(down, across, self.tile, self.tile).swapaxes(1, 2).reshape(self.rows, self.columns)
 
 
+def largest_cell(width: int, height: int) -> int:
+    """Pixels of the cells of a pool that has room to spare."""
+    return max(LARGEST_CELL, min(width, height) // LARGEST_SHARE)
+
+
 def arrange(num_blocks: int, width: int, height: int) -> Grid:
     """The grid that shows ``num_blocks`` in ``width`` × ``height`` pixels with the largest cells, nearly square."""
     n, width, height = max(num_blocks, 1), max(width, 1), max(height, 1)
     spacious = _spacious(n, width, height)
     if spacious is not None:
         return spacious
-    side = min(math.isqrt(width * height // n), LARGEST_CELL)
+    side = min(math.isqrt(width * height // n), largest_cell(width, height))
     best: tuple[float, Grid] | None = None
     for across in range(max(1, side // 2), min(side + 2, width) + 1):
         columns, rows, tile = _shape(n, width / across, across)
@@ -100,21 +107,30 @@ def arrange(num_blocks: int, width: int, height: int) -> Grid:
             score = across * down * min(across / down, down / across) ** 0.5
             if best is None or score > best[0]:
                 best = score, Grid(columns, rows, across, down, tile)
-    if best is not None:
-        return best[1]
-    cell = 1.0
-    columns, rows, tile = _shape(n, width / cell, cell)
-    while rows * cell > height:
-        cell /= 2
-        columns, rows, tile = _shape(n, width / cell, cell)
-    return Grid(columns, rows, cell, cell, tile)
+    if best is None:
+        return _dense(n, width, height)
+    grid = best[1]
+    empty = n * grid.width * grid.height < FILLED * width * height
+    return _dense(n, width, height) if empty and grid.width < TILED_BELOW else grid
 
 
 def _spacious(n: int, width: int, height: int) -> Grid | None:
     """Cells of the largest size in the view's own proportions, where there is room to spare."""
-    columns = min(math.ceil(math.sqrt(n * width / height)), width // LARGEST_CELL, n)
+    cell = largest_cell(width, height)
+    columns = min(math.ceil(math.sqrt(n * width / height)), width // cell, n)
     rows = math.ceil(n / max(columns, 1))
-    return Grid(columns, rows, LARGEST_CELL, LARGEST_CELL) if columns and rows * LARGEST_CELL <= height else None
+    return Grid(columns, rows, cell, cell) if columns and rows * cell <= height else None
+
+
+def _dense(n: int, width: int, height: int) -> Grid:
+    """Cells of a pixel or so, which are not to be told apart: whole pixels would leave much of the view empty."""
+    cell = math.sqrt(width * height / n)
+    columns, rows, tile = _shape(n, width / cell, cell)
+    while rows * cell > height:
+        cell *= 0.99
+        columns, rows, tile = _shape(n, width / cell, cell)
+    rounded = 1 - 1e-9
+    return Grid(columns, rows, width / columns * rounded, height / rows * rounded, tile)
 
 
 def _shape(n: int, room: float, cell: float) -> tuple[int, int, int]:

@@ -90,7 +90,8 @@ class Chart(QWidget):
         top = self._scale.update(float(finite.max()) if len(finite) else 0.0)
         for curve, column in zip(self._curves, drawn, strict=True):
             curve.setData(*_broken(*_thinned(ago, column)))
-        self._bottom.span, self._left.top = span, top
+        self._bottom.span, self._left.top, self._left.known = span, top, len(finite) > 0
+        self._left.picture = None  # its labels may change while its range does not
         self._frame()
 
     def _frame(self) -> None:
@@ -167,6 +168,7 @@ class _ValueAxis(pg.AxisItem):
         super().__init__("left")
         self._unit = unit
         self.top = 1.0
+        self.known = False  # whether any value gives the scale a meaning
         self.setWidth(11 * theme.GRID)
         self.setStyle(tickLength=0, hideOverlappingLabels=False)
 
@@ -174,7 +176,8 @@ class _ValueAxis(pg.AxisItem):
         return [(self.top / 2, [0.0, self.top / 2, self.top])]
 
     def tickStrings(self, values: list[float], scale: float, spacing: float) -> list[str]:
-        return ["0" if not value else format_value(value, self._unit) for value in values]
+        unit = self._unit
+        return ["0" if not value else format_value(value, unit) if self.known else "" for value in values]
 
 
 class _Values(Translated, QWidget):

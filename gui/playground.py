@@ -84,6 +84,7 @@ class Parameters(Translated, QWidget):
         form = QFormLayout(self)
         form.setContentsMargins(0, 0, 0, 0)
         form.setSpacing(theme.GRID)
+        form.setLabelAlignment(Qt.AlignmentFlag.AlignVCenter)
         form.setFieldGrowthPolicy(QFormLayout.FieldGrowthPolicy.AllNonFixedFieldsGrow)
         self._labels = [QLabel() for _ in range(7)]
         form.addRow(self._labels[0])
@@ -231,9 +232,10 @@ class Playground(Translated, QWidget):
         talk = QWidget()
         talk.setLayout(left)
         talk.setMaximumWidth(_READABLE)
-        layout.addWidget(talk, 1)
+        layout.addStretch(1)  # beyond a readable width, the conversation stands in the middle
+        layout.addWidget(talk, 1000)
+        layout.addStretch(1)
         layout.addWidget(panel)
-        layout.addStretch(0)
 
     # --- verbs --------------------------------------------------------------------------------------------------
 

@@ -12,7 +12,7 @@ from PySide6.QtWidgets import QGraphicsItem, QStyleOptionGraphicsItem, QWidget
 
 from ..ipc.vocabulary import BlockState
 from . import theme
-from .block_image import LARGEST_CELL, BlockImage, arrange
+from .block_image import BlockImage, arrange, largest_cell
 
 #: Cells from these sizes on (device pixels) get gaps, show how full they are, and are outlined when traced.
 GAP_CELL = 5.0
@@ -76,7 +76,7 @@ class PoolCanvas(pg.GraphicsView):
         self.image.refresh(self.image.step)
         # A full pool starts at the corner, a small one stands in the middle; in whole pixels, for equally large cells.
         left, top = 0.0, 0.0
-        if grid.width == LARGEST_CELL:
+        if grid.width == largest_cell(int(width), int(height)):
             left, top = (width - grid.columns * grid.width) // 2, max(0, (height - grid.rows * grid.height) // 2)
         self._box.setAspectLocked(True, grid.width / grid.height)
         self._box.setLimits(

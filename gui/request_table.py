@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import math
+from collections.abc import Iterable, Sequence
 
 from PySide6.QtCore import (
     QItemSelection,
@@ -14,7 +15,7 @@ from PySide6.QtCore import (
     Qt,
     QTimer,
 )
-from PySide6.QtGui import QAction, QColor, QFontMetrics, QIcon, QKeySequence, QPainter, QShowEvent
+from PySide6.QtGui import QAction, QColor, QFontMetrics, QIcon, QKeySequence, QPainter, QResizeEvent, QShowEvent
 from PySide6.QtWidgets import (
     QAbstractItemView,
     QComboBox,
@@ -72,6 +73,34 @@ class StateDelegate(QStyledItemDelegate):
         painter.restore()
 
 
+class SpreadTable(QTableView):
+    """Its columns share its width, each in proportion to its widest usual text, until somebody drags one."""
+
+    def __init__(self, widest: Sequence[str]) -> None:
+        super().__init__()
+        self._widest = widest
+        self._spreading = False
+        self._own = False
+        self.horizontalHeader().sectionResized.connect(self._dragged)
+
+    def spread(self) -> None:
+        metrics = QFontMetrics(self.font())
+        needed = [metrics.horizontalAdvance(text) + 3 * theme.GRID for text in self._widest]
+        more = max(1.0, self.viewport().width() / sum(needed))
+        self._spreading = True
+        for place, width in enumerate(needed):
+            self.setColumnWidth(place, math.floor(more * width))
+        self._spreading = self._own = False
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        super().resizeEvent(event)
+        if not self._own and self.model() is not None:
+            self.spread()
+
+    def _dragged(self) -> None:
+        self._own = self._own or not self._spreading
+
+
 class RequestTable(Translated, QWidget):
     """The table with its filter and its two verbs. What is selected here is selected everywhere."""
 
@@ -101,7 +130,7 @@ class RequestTable(Translated, QWidget):
         self.cancel_action.setShortcutContext(Qt.ShortcutContext.WidgetWithChildrenShortcut)
         self.addAction(self.cancel_action)
 
-        self.view = QTableView()
+        self.view = SpreadTable([column.width for column in COLUMNS])
         self.view.setModel(self.model)
         self._prepare_view()
         self.empty = QLabel(alignment=Qt.AlignmentFlag.AlignCenter, wordWrap=True)
@@ -173,12 +202,8 @@ class RequestTable(Translated, QWidget):
         rows = view.verticalHeader()
         rows.hide()
         rows.setDefaultSectionSize(3 * theme.GRID + 2)
-        header = view.horizontalHeader()
-        header.setHighlightSections(False)
-        header.setStretchLastSection(True)
-        metrics = QFontMetrics(view.font())
-        for place, column in enumerate(COLUMNS):
-            view.setColumnWidth(place, metrics.horizontalAdvance(column.width) + 3 * theme.GRID)
+        view.horizontalHeader().setHighlightSections(False)
+        view.spread()
 
     def _visible(self) -> range:
         first = self.view.rowAt(0)

@@ -17,6 +17,7 @@ from .state import ConnectionState
 
 DEFAULT_NAME = "pagedeck"
 _SEARCH_MS = 150
+_ENDING = (ConnectionState.DRAINING, ConnectionState.STOPPED, ConnectionState.DIED)
 
 
 class EngineSession(QObject):
@@ -40,6 +41,7 @@ class EngineSession(QObject):
         self._launched: float | None = None  # while a started engine has not written its connection file
         self._ended: ConnectionState | None = None  # what our own process told when it ended
         self._start_again = False
+        self._opening = False  # nothing is known yet of the engine that the app found at its start
         self._search = QTimer(self, interval=_SEARCH_MS)
         self._search.timeout.connect(self._look_for_connection)
         link.connectionChanged.connect(self._link_changed)
@@ -80,7 +82,10 @@ class EngineSession(QObject):
     # --- what can be done ---------------------------------------------------------------------------------------
 
     def open(self, name: str | None = None) -> None:
-        """Attach to the engine of that name or connection file, or to the oldest; start one when none runs."""
+        """Attach to the engine of that name or connection file, or to the oldest; start one when none runs.
+
+        One that is found ending (the app was killed a moment ago, say) is followed by a new one.
+        """
         is_file = name is not None and name.endswith(".json")
         try:
             running = [find(name)] if is_file else list_connections()
@@ -89,6 +94,7 @@ class EngineSession(QObject):
             return
         chosen = [c for c in running if name is None or is_file or c.name == name]
         if chosen:
+            self._opening = not is_file
             self.attach(chosen[0])
             return
         self.name = name or DEFAULT_NAME
@@ -126,6 +132,7 @@ class EngineSession(QObject):
         process.start()
 
     def stop(self) -> None:
+        self._start_again = self._opening = False
         process = self._processes.get(self.name)
         if process is not None:
             process.stop(self._ask_to_stop)
@@ -137,8 +144,8 @@ class EngineSession(QObject):
         if not self.alive:
             self.start()
             return
-        self._start_again = True
         self.stop()
+        self._start_again = True
 
     def close(self) -> None:
         """The app ends: let the shown engine go when it shall keep serving; stop our others and wait for their end."""
@@ -205,6 +212,9 @@ class EngineSession(QObject):
         self._again()
 
     def _link_changed(self) -> None:
+        if self._opening and self.state not in (ConnectionState.DISCONNECTED, ConnectionState.CONNECTING):
+            self._opening = False
+            self._start_again = self.state in _ENDING
         self.changed.emit()
         if not self.owned and self.state in (ConnectionState.STOPPED, ConnectionState.DIED):
             self._again()

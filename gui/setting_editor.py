@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from PySide6.QtCore import Signal
-from PySide6.QtWidgets import QComboBox, QHBoxLayout, QLabel, QLineEdit, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QComboBox, QHBoxLayout, QLabel, QLineEdit, QSizePolicy, QVBoxLayout, QWidget
 
 from ..ipc.protocol import SettingInfo
 from . import theme, words
@@ -140,7 +140,9 @@ class SettingEditor(QWidget):
             for choice in self.info.choices:
                 box.addItem("", choice)
             box.currentIndexChanged.connect(self._changed)
-            box.setFixedWidth(_EDITOR_WIDTH)
+            box.setMinimumWidth(_EDITOR_WIDTH)
+            box.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToContents)
+            box.setSizePolicy(QSizePolicy.Policy.Fixed, QSizePolicy.Policy.Fixed)
             return box
         line = QLineEdit()
         line.setFont(theme.number_font(line.font()))

@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from PySide6.QtCore import Qt, QTimer, Signal
-from PySide6.QtGui import QFontMetrics
+from PySide6.QtGui import QFontMetrics, QResizeEvent
 from PySide6.QtWidgets import (
+    QBoxLayout,
     QGridLayout,
     QHBoxLayout,
     QLabel,
+    QLayout,
     QPushButton,
     QScrollArea,
     QVBoxLayout,
@@ -27,6 +29,9 @@ from .setting_editor import SettingEditor
 
 #: A preview is asked for when no edit came for so long.
 PREVIEW_AFTER_MS = 300
+
+#: Wider lines are hard to read; where two such columns have room, they stand side by side.
+SECTION_WIDTH = 92 * theme.GRID
 
 
 def _set_role(label: QWidget, role: str) -> None:
@@ -113,7 +118,6 @@ class SettingsPanel(Translated, QWidget):
         layout.addWidget(self._scroll, 1)
         layout.addWidget(self.empty, 1)
         layout.addWidget(side)
-        layout.addStretch(0)
 
         self._preview_timer = QTimer(self, interval=PREVIEW_AFTER_MS, singleShot=True)
         self._preview_timer.timeout.connect(self.preview)
@@ -123,21 +127,23 @@ class SettingsPanel(Translated, QWidget):
         self.show_settings()
 
     def _make_list(self) -> QScrollArea:
+        """What changes live, and below it, or beside it where there is room, what needs a restart."""
         inner = Column()
-        column = QVBoxLayout(inner)
-        column.setContentsMargins(3 * theme.GRID, 2 * theme.GRID, 2 * theme.GRID, 2 * theme.GRID)
-        column.setSpacing(theme.GRID)
-        column.addWidget(self._heading)
-        column.addWidget(self.preset)
-        column.addLayout(self._live_box)
-        column.addSpacing(2 * theme.GRID)
-        column.addWidget(self._fixed_heading)
-        column.addWidget(self._fixed_hint)
-        column.addLayout(self._fixed_grid)
-        column.addStretch(1)
-        scroll = plain_scroll(inner)
-        scroll.setMaximumWidth(92 * theme.GRID)
-        return scroll
+        self._sections = QBoxLayout(QBoxLayout.Direction.TopToBottom, inner)
+        self._sections.setContentsMargins(3 * theme.GRID, 2 * theme.GRID, 2 * theme.GRID, 2 * theme.GRID)
+        self._sections.setSpacing(3 * theme.GRID)
+        self._sections.addWidget(_section(self._heading, self.preset, self._live_box))
+        self._sections.addWidget(_section(self._fixed_heading, self._fixed_hint, self._fixed_grid))
+        self._sections.addStretch(1)
+        return plain_scroll(inner)
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        super().resizeEvent(event)
+        beside = self._scroll.width() >= 2 * SECTION_WIDTH
+        directions = QBoxLayout.Direction
+        self._sections.setDirection(directions.LeftToRight if beside else directions.TopToBottom)
+        for section in range(2):  # as wide as they may be
+            self._sections.setStretch(section, 1000 if beside else 0)
 
     def _make_side(self) -> QWidget:
         """Preview above, what happened below, and the one place to apply."""
@@ -388,3 +394,18 @@ class SettingsPanel(Translated, QWidget):
         self._show_preset(self.preset.preset)
         self._write_fixed()
         self._show_buttons()
+
+
+def _section(*parts: QWidget | QLayout) -> QWidget:
+    section = QWidget()
+    section.setMaximumWidth(SECTION_WIDTH)
+    column = QVBoxLayout(section)
+    column.setContentsMargins(0, 0, 0, 0)
+    column.setSpacing(theme.GRID)
+    for part in parts:
+        if isinstance(part, QLayout):
+            column.addLayout(part)
+        else:
+            column.addWidget(part)
+    column.addStretch(1)
+    return section

@@ -276,6 +276,9 @@ def style_sheet(palette: Palette) -> str:
     QTableView, QTreeView, QListView {{
         border: none; background: {palette.surface}; gridline-color: {palette.line};
         selection-background-color: {mix(palette.surface, palette.accent, 0.2)}; selection-color: {palette.ink}; }}
+    QTableView::item {{ padding: 0 5px; }}
+    QHeaderView::up-arrow, QHeaderView::down-arrow {{
+        subcontrol-position: top center; width: 8px; height: 6px; }}
     QHeaderView::section {{
         background: {palette.surface}; color: {palette.muted}; border: none;
         border-bottom: 1px solid {palette.line}; padding: 4px 8px; }}

@@ -63,10 +63,16 @@ def test_every_block_has_a_place_inside_of_the_view(blocks: int, size: tuple[int
 
 @pytest.mark.parametrize("size", [(968, 310), (300, 700), (1280, 800)])
 def test_a_fitted_pool_fills_its_view(size: tuple[int, int]) -> None:
-    for blocks in (1_500, 4_032, 16_000):
+    for blocks in (1_500, 4_032, 16_000, 70_000, 150_000, 260_000, 400_000, 700_000, 1_000_000, 1_800_000):
         grid = arrange(blocks, *size)
-        assert blocks * grid.width * grid.height >= 0.75 * size[0] * size[1]
+        assert blocks * grid.width * grid.height >= 0.75 * size[0] * size[1], blocks
         assert max(grid.width, grid.height) <= 2 * min(grid.width, grid.height)
+
+
+def test_a_small_pool_grows_with_its_view() -> None:
+    for size in ((900, 260), (2200, 560)):
+        grid = arrange(150, *size)
+        assert 150 * grid.width * grid.height >= 0.5 * size[0] * size[1]
 
 
 def test_few_blocks_make_large_square_cells() -> None:

@@ -165,6 +165,25 @@ def test_it_attaches_to_a_running_engine_and_does_not_own_it(session: EngineSess
     assert (session.name, session.owned, session.state) == ("other", False, ConnectionState.CONNECTING)
 
 
+def test_an_engine_that_is_found_ending_is_followed_by_a_new_one(session: EngineSession, link: ScriptedLink) -> None:
+    found = announce("pagedeck", os.getpid())
+    session.open()
+    link.say_connection(ConnectionState.DRAINING)
+    assert not session.owned
+    Path(found.path).unlink()
+    link.say_connection(ConnectionState.STOPPED)
+    assert session.owned and session.starting
+
+
+def test_an_engine_that_ends_later_stays_ended(session: EngineSession, link: ScriptedLink) -> None:
+    found = announce("pagedeck", os.getpid())
+    session.open()
+    link.say_connection(ConnectionState.READY)
+    Path(found.path).unlink()
+    link.say_connection(ConnectionState.STOPPED)
+    assert session.state == ConnectionState.STOPPED and not session.owned
+
+
 def test_an_engine_that_dies_while_starting_is_shown_as_died(
     session: EngineSession, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch
 ) -> None:

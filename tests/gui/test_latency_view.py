@@ -45,6 +45,13 @@ def shown(qtbot: QtBot, link: ScriptedLink, languages: Languages) -> Shown:
     return Shown(qtbot, link)
 
 
+def test_a_chart_without_values_has_no_scale(shown: Shown) -> None:
+    shown.seconds(5, ttft=Percentiles(5, 0.2, 0.3, 0.4), e2e=Percentiles(0, 0.0, 0.0, 0.0))
+    empty, filled = (shown.view.charts[name]._left for name in ("e2e", "ttft"))
+    assert [empty.tickStrings([0.0, value], 1, 1) for value in (0.5, 1.0)] == [["0", ""]] * 2
+    assert filled.tickStrings([0.0, 0.5], 1, 1)[1].startswith("0.5")
+
+
 def test_percentiles_are_drawn_over_the_time_before_now(shown: Shown) -> None:
     shown.seconds(30, ttft=Percentiles(5, 0.2, 0.3, 0.4))
     for index, value in enumerate((0.2, 0.3, 0.4)):

@@ -41,6 +41,15 @@ def finish(link: ScriptedLink, tokens: int = 2, samples: int = 1) -> None:
     link.answer(Submit, done)
 
 
+def test_the_conversation_stands_in_the_middle_of_a_wide_window(page: Playground, qtbot: QtBot) -> None:
+    page.resize(2200, 1000)
+    scroll, panel = page._scroll, page.parameters.parentWidget()
+    qtbot.waitUntil(lambda: panel.geometry().right() >= page.width() - 2)
+    left = scroll.mapTo(page, scroll.rect().topLeft()).x()
+    right = panel.geometry().left() - scroll.mapTo(page, scroll.rect().topRight()).x()
+    assert left > 300 and abs(left - right) <= 4
+
+
 def test_enter_sends_and_shift_enter_is_a_newline(page: Playground, link: ScriptedLink, qtbot: QtBot) -> None:
     qtbot.keyClicks(page.prompt, "one")
     qtbot.keyClick(page.prompt, Qt.Key.Key_Return, Qt.KeyboardModifier.ShiftModifier)

@@ -33,6 +33,24 @@ def requests() -> dict[int, RequestRow]:
     return {n: row(n, ttft_s=0.1 * (n % 3) if n % 4 else None) for n in range(1, 11)}
 
 
+def test_columns_share_the_width_until_one_is_dragged(
+    link: ScriptedLink, requests: dict[int, RequestRow], qtbot: QtBot
+) -> None:
+    link.view.requests.update(requests)
+    table = RequestTable(link, Selection())
+    qtbot.addWidget(table)
+    table.resize(1000, 500)
+    table.show()
+    header, room = table.view.horizontalHeader(), lambda: table.view.viewport().width()
+    for width in (1200, 2000, 1100):
+        table.resize(width, 500)
+        qtbot.waitUntil(lambda: room() - len(COLUMNS) <= header.length() <= room())
+    header.resizeSection(3, 200)
+    table.resize(1500, 500)
+    qtbot.waitUntil(lambda: room() > 1400)
+    assert header.sectionSize(3) == 200
+
+
 def test_model_keeps_qt_rules(requests: dict[int, RequestRow], qtmodeltester: object) -> None:
     model = RequestModel(requests)
     model.refresh()

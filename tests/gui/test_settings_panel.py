@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from pagedeck.gui.i18n import Language, Languages
 from pagedeck.gui.settings_panel import SettingsPanel
-from pagedeck.ipc.protocol import Failed, Reconfigure, Reconfigured, ReconfigureReport
+from pagedeck.ipc.protocol import Failed, Reconfigure, Reconfigured, ReconfigureReport, SettingInfo
 from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QComboBox, QLabel, QLineEdit
 from pytestqt.qtbot import QtBot
@@ -47,6 +47,23 @@ def wait_preview(link: ScriptedLink, qtbot: QtBot, amount: int = 1) -> Reconfigu
     message = link.last(Reconfigure)[0]
     assert isinstance(message, Reconfigure)
     return message
+
+
+def test_sections_stand_side_by_side_where_there_is_room(panel: SettingsPanel, qtbot: QtBot) -> None:
+    live, fixed = panel._heading, panel._fixed_heading
+    place = lambda label: label.mapTo(panel, label.rect().topLeft())  # noqa: E731
+    assert place(live).x() == place(fixed).x() and place(live).y() < place(fixed).y()
+    panel.resize(2200, 1300)
+    qtbot.waitUntil(lambda: place(fixed).x() > place(live).x())
+    assert place(fixed).y() == place(live).y()
+
+
+def test_no_choice_is_cut(panel: SettingsPanel, link: ScriptedLink, qtbot: QtBot) -> None:
+    choices = ["automatic", "the least recently used ones of all"]
+    link.view.settings.append(SettingInfo("eviction", choices[1], "Which go first", live=True, choices=choices))
+    link.settingsChanged.emit()
+    field = panel.editors["eviction"].field
+    qtbot.waitUntil(lambda: field.width() > field.fontMetrics().horizontalAdvance(choices[1]) + 30)
 
 
 def test_live_settings_are_fields_and_fixed_ones_are_read_only(panel: SettingsPanel) -> None:
