@@ -10,6 +10,7 @@ little work only the first is called: waking a sleeping thread costs more than m
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable
 from typing import Any
 
@@ -31,6 +32,10 @@ Array = np.ndarray[Any, Any]
 
 COMPILED = (torch.float32, torch.float64)  # what the kernels compute in
 
+#: Microseconds of work for which one more thread is worth waking. One that sleeps takes that long to come, on a
+#: virtual machine above all; one that OpenMP lets spin for a moment after its last work is there at once.
+WAKE = 8 if int(os.environ.get("GOMP_SPINCOUNT") or 0) else 50
+
 inner = njit(fastmath=True, error_model="numpy")
 
 
@@ -42,10 +47,9 @@ def entry(function: Callable[..., None], **options: Any) -> Any:
         return njit(function, fastmath=True, error_model="numpy", nogil=True, **options)
 
 
-def shares_for(work: int, grain: int) -> int:
-    """Into how many shares to deal ``work`` where ``grain`` of it is worth waking one more thread for; sets how many
-    threads take them."""
-    shares = max(1, min(torch.get_num_threads(), numba.config.NUMBA_NUM_THREADS, work // grain))
+def shares_for(microseconds: float) -> int:
+    """Into how many shares to deal work that takes one thread about so long; sets how many threads take them."""
+    shares = max(1, min(torch.get_num_threads(), numba.config.NUMBA_NUM_THREADS, int(microseconds / WAKE)))
     if shares > 1:
         numba.set_num_threads(shares)
     return shares

@@ -22,11 +22,16 @@ import numpy as np
 import torch
 from numba import prange
 from torch import Tensor
+from torch.nn.functional import pad
 
-from .cpu_jit import entry, inner, shares_for
+from .cpu_jit import Array, entry, inner, shares_for
 from .cpu_tile import GROUP, OUTPUTS, PAIRS, multiply_group
 
-GRAIN = 200_000  # weights worth waking one more thread for
+WEIGHTS_PER_MICROSECOND = 20_000  # a row; reading them takes as long as multiplying two
+ROWS_TO_SHARE = 16  # from so many a thread, rows are dealt out instead of outputs
+BLOCK = 6  # the most rows multiplied together
+LARGEST = 32767
+TINY = 1e-30
 BLOCK_BYTES = {"Q8_0": 34, "Q4_0": 18, "Q4_1": 20}
 
 
@@ -35,18 +40,25 @@ class QuantizedWeight:
     """The weight [N, K] of a linear layer in 8 or 4 bits: an element is its integer times the scale of its group of 32
     inputs, plus at 4 bits the group's minimum."""
 
-    bits: int
     out_features: int  # N
     in_features: int  # K
-    values: Tensor  # uint8 [tiles, groups, bytes of 16 outputs x 32 inputs], as the module describes
-    scales: Tensor  # float16 [tiles, groups, 16]
-    minimums: Tensor  # float16, the same; empty at 8 bits
+    values: Array  # uint8 [tiles, groups, bytes of 16 outputs x 32 inputs], as the module describes
+    scales: Array  # [tiles, groups, 16], float16 held as uint16
+    minimums: Array | None  # the same; None at 8 bits
+
+    @property
+    def bits(self) -> int:
+        return 8 if self.minimums is None else 4
+
+    @property
+    def nbytes(self) -> int:
+        return self.values.nbytes + self.scales.nbytes + (0 if self.minimums is None else self.minimums.nbytes)
 
     @classmethod
     def quantize(cls, weight: Tensor, bits: int) -> QuantizedWeight:
         """Round ``weight`` [N, K] to ``bits`` (8 or 4)."""
         outputs, inputs = weight.shape
-        padded = torch.nn.functional.pad(weight.float(), (0, -inputs % GROUP))
+        padded = pad(weight.float(), (0, -inputs % GROUP))
         groups = padded.view(outputs, -1, GROUP)
         if bits == 8:
             scale = (groups.abs().amax(-1) / 127).half()
@@ -60,7 +72,7 @@ class QuantizedWeight:
             lowest, highest = 0, 15
         step = scale.float()[..., None]
         integers = (shifted / torch.where(step == 0, 1, step)).round_().clamp_(lowest, highest).to(torch.int8)
-        return cls._packed(bits, inputs, integers, scale, minimum)
+        return cls._packed(inputs, integers, scale, minimum)
 
     @classmethod
     def from_blocks(cls, blocks: Tensor, kind: str) -> QuantizedWeight:
@@ -69,149 +81,117 @@ class QuantizedWeight:
         scale = each[..., :2].contiguous().view(torch.float16)[..., 0]
         inputs = each.shape[1] * GROUP
         if kind == "Q8_0":
-            return cls._packed(8, inputs, each[..., 2:].contiguous().view(torch.int8), scale, None)
+            return cls._packed(inputs, each[..., 2:].contiguous().view(torch.int8), scale, None)
         halves = each[..., -GROUP // 2 :]
         integers = torch.cat([halves & 15, halves >> 4], dim=-1).view(torch.int8)
         minimum = each[..., 2:4].contiguous().view(torch.float16)[..., 0] if kind == "Q4_1" else scale * -8
-        return cls._packed(4, inputs, integers, scale, minimum)
+        return cls._packed(inputs, integers, scale, minimum)
 
     @classmethod
-    def _packed(
-        cls, bits: int, inputs: int, integers: Tensor, scale: Tensor, minimum: Tensor | None
-    ) -> QuantizedWeight:
+    def _packed(cls, inputs: int, integers: Tensor, scale: Tensor, minimum: Tensor | None) -> QuantizedWeight:
         """Lay out ``integers`` int8 [N, groups, 32], ``scale`` and ``minimum`` [N, groups]."""
         outputs, groups, _ = integers.shape
         spare = -outputs % OUTPUTS
 
-        def tiled(parameter: Tensor) -> Tensor:
-            padded = torch.nn.functional.pad(parameter, (0, 0, 0, spare))
-            return padded.view(-1, OUTPUTS, groups).transpose(1, 2).contiguous()
+        def tiled(parameter: Tensor) -> Array:
+            padded = pad(parameter, (0, 0, 0, spare))
+            return padded.view(-1, OUTPUTS, groups).transpose(1, 2).contiguous().numpy().view(np.uint16)
 
-        padded = torch.nn.functional.pad(integers, (0, 0, 0, 0, 0, spare))
+        padded = pad(integers, (0, 0, 0, 0, 0, spare))
         paired = padded.view(-1, OUTPUTS, groups, PAIRS, 2).permute(0, 2, 3, 1, 4).contiguous().view(torch.uint8)
-        if bits == 4:
+        if minimum is not None:
             paired = paired[:, :, : PAIRS // 2] | (paired[:, :, PAIRS // 2 :] << 4)
-        nothing = torch.empty((0, 0, 0), dtype=torch.float16)
-        minimums = nothing if minimum is None else tiled(minimum)
-        return cls(bits, outputs, inputs, paired.flatten(2).contiguous(), tiled(scale), minimums)
+        values = paired.flatten(2).contiguous().numpy()
+        return cls(outputs, inputs, values, tiled(scale), None if minimum is None else tiled(minimum))
 
     def dequantize(self) -> Tensor:
         """The weight as float32 [N, K]."""
         tiles, groups, _ = self.scales.shape
-        values = self.values.view(tiles, groups, -1, OUTPUTS, 2)
-        if self.bits == 4:
+
+        def by_group(parameter: Array) -> Tensor:
+            return torch.from_numpy(parameter.view(np.float16)).float().transpose(1, 2).reshape(-1, groups, 1)
+
+        values = torch.from_numpy(self.values).view(tiles, groups, -1, OUTPUTS, 2)
+        if self.minimums is not None:
             values = torch.cat([values & 15, values >> 4], dim=2)
         numbers = values.view(torch.int8).permute(0, 3, 1, 2, 4).reshape(tiles * OUTPUTS, groups, GROUP).float()
-        numbers *= self.scales.float().transpose(1, 2).reshape(-1, groups, 1)
-        if self.bits == 4:
-            numbers += self.minimums.float().transpose(1, 2).reshape(-1, groups, 1)
+        numbers *= by_group(self.scales)
+        if self.minimums is not None:
+            numbers += by_group(self.minimums)
         return numbers.flatten(1)[: self.out_features, : self.in_features].contiguous()
-
-    @property
-    def nbytes(self) -> int:
-        return self.values.nbytes + self.scales.nbytes + self.minimums.nbytes
 
 
 def quantized_linear(x: Tensor, weight: QuantizedWeight, bias: Tensor | None = None) -> Tensor:
     """``x`` [T, K] times ``weight`` transposed, plus ``bias`` [N]; [T, N] in ``x``'s type, computed in float32."""
     rows = x.float().contiguous().numpy()
-    out = torch.empty((len(x), weight.out_features))
-    offset = np.empty(0, np.float32) if bias is None else bias.float().numpy()
-    tiles = len(weight.values)
-    arguments = (
-        rows, weight.values.numpy(), weight.scales.numpy().view(np.uint16), weight.minimums.numpy().view(np.uint16),
-        offset, out.numpy(),
-    )  # fmt: skip
-    shares = shares_for(weight.values.numel() * max(1, len(x) // 4), GRAIN)
-    product, product_shares = (_product_8, _shares_8) if weight.bits == 8 else (_product_4, _shares_4)
+    out = np.empty((len(rows), weight.out_features), np.float32)
+    offset = None if bias is None else bias.float().numpy()
+    arguments = (rows, weight.values, weight.scales, weight.minimums, offset, out)
+    shares = shares_for(weight.values.size * max(2, len(rows)) / WEIGHTS_PER_MICROSECOND)
     if shares == 1:
-        product(*arguments, 0, tiles)
+        _product(*arguments, 0, len(weight.values), 0, len(rows))
     else:
-        product_shares(*arguments, shares)
-    return out.to(x.dtype)
+        _product_shares(*arguments, shares)
+    return torch.from_numpy(out).to(x.dtype)
 
 
 def compile_linear(bits: int) -> None:
     """Compile what :func:`quantized_linear` runs at this many bits, or load it from the cache."""
-    for outputs in (OUTPUTS, 2 * GRAIN // 8):
-        weight = QuantizedWeight.quantize(torch.zeros((outputs, GROUP)), bits)
-        quantized_linear(torch.zeros((1, GROUP)), weight)
+    weight = QuantizedWeight.quantize(torch.zeros((OUTPUTS, GROUP)), bits)
+    rows, out = np.zeros((2, GROUP), np.float32), np.zeros((2, OUTPUTS), np.float32)
+    for bias in (None, out[0]):
+        arguments = (rows, weight.values, weight.scales, weight.minimums, bias, out)
+        _product(*arguments, 0, 1, 0, 2)
+        _product_shares(*arguments, 2)
 
 
 @partial(entry, parallel=True)
-def _shares_8(x, values, scales, minimums, bias, out, shares):
+def _product_shares(x, values, scales, minimums, bias, out, shares):
+    tiles, rows = len(values), len(x)
     for share in prange(shares):
-        _product_8(
-            x, values, scales, minimums, bias, out, len(values) * share // shares, len(values) * (share + 1) // shares
-        )
-
-
-@partial(entry, parallel=True)
-def _shares_4(x, values, scales, minimums, bias, out, shares):
-    for share in prange(shares):
-        _product_4(
-            x, values, scales, minimums, bias, out, len(values) * share // shares, len(values) * (share + 1) // shares
-        )
+        if rows < ROWS_TO_SHARE * shares:
+            _product(
+                x, values, scales, minimums, bias, out, tiles * share // shares, tiles * (share + 1) // shares, 0, rows
+            )
+        else:  # so that each rounds only its own rows
+            _product(
+                x, values, scales, minimums, bias, out, 0, tiles, rows * share // shares, rows * (share + 1) // shares
+            )
 
 
 @entry
-def _product_8(x, values, scales, minimums, bias, out, first, last):
+def _product(x, values, scales, minimums, bias, out, first_tile, last_tile, first_row, last_row):
     groups = scales.shape[1]
-    rows, steps, sums = _round_rows(x, groups)
-    total = np.empty((6, OUTPUTS), np.float32)
-    for tile in range(first, last):
+    x, out = x[first_row:last_row], out[first_row:last_row]
+    integers, steps, sums = _round_rows(x, groups)
+    total = np.empty((BLOCK, OUTPUTS), np.float32)
+    for tile in range(first_tile, last_tile):
         t = 0
         while t < len(x):
-            left = len(x) - t
+            count = _block_rows(len(x) - t)
             total[:] = 0
-            if left >= 6 and left != 8:
+            if count == 6:
                 for g in range(groups):
-                    multiply_group(8, 6, rows, t, steps, sums, values, scales, minimums, tile, g, total)
-                count = 6
-            elif left >= 4:
+                    multiply_group(6, integers, t, steps, sums, values, scales, minimums, tile, g, total)
+            elif count == 4:
                 for g in range(groups):
-                    multiply_group(8, 4, rows, t, steps, sums, values, scales, minimums, tile, g, total)
-                count = 4
-            elif left >= 2:
+                    multiply_group(4, integers, t, steps, sums, values, scales, minimums, tile, g, total)
+            elif count == 2:
                 for g in range(groups):
-                    multiply_group(8, 2, rows, t, steps, sums, values, scales, minimums, tile, g, total)
-                count = 2
+                    multiply_group(2, integers, t, steps, sums, values, scales, minimums, tile, g, total)
             else:
                 for g in range(groups):
-                    multiply_group(8, 1, rows, t, steps, sums, values, scales, minimums, tile, g, total)
-                count = 1
+                    multiply_group(1, integers, t, steps, sums, values, scales, minimums, tile, g, total)
             _store(total, count, bias, out, t, tile * OUTPUTS)
             t += count
 
 
-@entry
-def _product_4(x, values, scales, minimums, bias, out, first, last):
-    groups = scales.shape[1]
-    rows, steps, sums = _round_rows(x, groups)
-    total = np.empty((6, OUTPUTS), np.float32)
-    for tile in range(first, last):
-        t = 0
-        while t < len(x):
-            left = len(x) - t
-            total[:] = 0
-            if left >= 6 and left != 8:
-                for g in range(groups):
-                    multiply_group(4, 6, rows, t, steps, sums, values, scales, minimums, tile, g, total)
-                count = 6
-            elif left >= 4:
-                for g in range(groups):
-                    multiply_group(4, 4, rows, t, steps, sums, values, scales, minimums, tile, g, total)
-                count = 4
-            elif left >= 2:
-                for g in range(groups):
-                    multiply_group(4, 2, rows, t, steps, sums, values, scales, minimums, tile, g, total)
-                count = 2
-            else:
-                for g in range(groups):
-                    multiply_group(4, 1, rows, t, steps, sums, values, scales, minimums, tile, g, total)
-                count = 1
-            _store(total, count, bias, out, t, tile * OUTPUTS)
-            t += count
+@inner
+def _block_rows(left):
+    """How many of the rows ``left`` are multiplied together."""
+    if left >= 6 and left != 8:
+        return 6
+    return 4 if left >= 4 else 2 if left >= 2 else 1
 
 
 @inner
@@ -220,28 +200,49 @@ def _store(total, count, bias, out, t, start):
     for r in range(count):
         for j in range(width):
             out[t + r, start + j] = total[r, j]
-        if bias.size > 0:
+        if bias is not None:
             for j in range(width):
                 out[t + r, start + j] += bias[start + j]
 
 
 @inner
 def _round_rows(x, groups):
-    """Rows as 16-bit integers [T, groups * 32], the step between two integers [T, groups], and the groups' sums."""
-    rows = np.zeros((len(x), groups * GROUP), np.int16)
-    steps = np.empty((len(x), groups), np.float32)
-    sums = np.empty((len(x), groups), np.float32)
-    for t in range(len(x)):
-        for g in range(groups):
-            row = x[t, g * GROUP : (g + 1) * GROUP]
-            largest = np.float32(0)
-            total = np.float32(0)
-            for i in range(row.size):
-                largest = max(largest, abs(row[i]))
-                total += row[i]
-            steps[t, g] = largest / np.float32(32767)
-            sums[t, g] = total
-            factor = np.float32(32767) / largest if largest > 0 else np.float32(0)
-            for i in range(row.size):
-                rows[t, g * GROUP + i] = np.int16(np.int32(np.rint(row[i] * factor)))
-    return rows, steps, sums
+    """Rows in 16-bit integers, the steps between two of them, and the sums of groups. Of the rows multiplied together
+    pairs of inputs lie side by side, and so do steps and sums: [rows / count, groups, 16 pairs, count, 2]."""
+    integers = np.empty(len(x) * groups * PAIRS, np.int32)  # a pair in each
+    steps = np.empty(len(x) * groups, np.float32)
+    sums = np.empty(len(x) * groups, np.float32)
+    numbers = np.zeros(GROUP, np.float32)
+    rounded = np.empty(GROUP, np.int16)
+    pairs = rounded.view(np.int32)
+    t = 0
+    while t < len(x):
+        count = _block_rows(len(x) - t)
+        for r in range(count):
+            for g in range(groups):
+                place = t * groups + g * count + r
+                left = x.shape[1] - g * GROUP
+                if left >= GROUP:
+                    for i in range(GROUP):
+                        numbers[i] = x[t + r, g * GROUP + i]
+                else:
+                    numbers[left:] = 0
+                    for i in range(left):
+                        numbers[i] = x[t + r, g * GROUP + i]
+                steps[place], sums[place] = _round_group(numbers, rounded)
+                for p in range(PAIRS):
+                    integers[(place - r) * PAIRS + p * count + r] = pairs[p]
+        t += count
+    return integers, steps, sums
+
+
+@inner
+def _round_group(numbers, rounded):
+    largest, total = np.float32(0), np.float32(0)
+    for i in range(GROUP):
+        largest = max(largest, abs(numbers[i]))
+        total += numbers[i]
+    factor = np.float32(LARGEST) / max(largest, np.float32(TINY))
+    for i in range(GROUP):
+        rounded[i] = np.int32(np.rint(numbers[i] * factor))
+    return largest / np.float32(LARGEST), total

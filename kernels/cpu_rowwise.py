@@ -13,11 +13,9 @@ import torch
 from numba import prange
 from torch import Tensor
 
-from .cpu_jit import entry, exponentials, flat, inner, shares_for
+from .cpu_jit import WAKE, entry, exponentials, flat, inner, shares_for
 
-NORM_GRAIN = 60_000  # numbers worth waking one more thread for
-SILU_GRAIN = 20_000
-ROTATE_GRAIN = 40_000
+NORMED, GATED, ROTATED = 4000, 1200, 3000  # numbers that one thread does in a microsecond
 TILE = 256  # gates whose exponentials are held at once
 
 
@@ -27,7 +25,7 @@ def rms_norm(x: Tensor, weight: Tensor, eps: float, residual: Tensor | None) -> 
     rows = x.contiguous().numpy()
     added = np.empty((0, 0), rows.dtype) if residual is None else residual.numpy()
     arguments = (rows, weight.to(x.dtype).contiguous().numpy(), eps, added, out.numpy())
-    shares = shares_for(x.numel(), NORM_GRAIN)
+    shares = shares_for(x.numel() / NORMED)
     if shares == 1:
         _norm(*arguments, 0, len(rows))
     else:
@@ -40,7 +38,7 @@ def silu_mul(gate_up: Tensor) -> Tensor:
     rows, width = gate_up.shape
     out = gate_up.new_empty((rows, width // 2))
     arguments = (gate_up.contiguous().numpy(), out.numpy())
-    shares = shares_for(out.numel(), SILU_GRAIN)
+    shares = shares_for(out.numel() / GATED)
     if shares == 1:
         _silu(*arguments, 0, rows)
     else:
@@ -64,7 +62,7 @@ def rotate_and_write_kv(
         cos.to(query.dtype).contiguous().numpy(), sin.to(query.dtype).contiguous().numpy(),
         pool.numpy(), slots.numpy(), out.numpy(),
     )  # fmt: skip
-    shares = shares_for(query.numel() + 2 * key.numel(), ROTATE_GRAIN)
+    shares = shares_for((query.numel() + 2 * key.numel()) / ROTATED)
     if shares == 1:
         _rotate(*arguments, 0, len(query))
     else:
@@ -74,7 +72,7 @@ def rotate_and_write_kv(
 
 def compile_rowwise(head_dim: int, dtype: torch.dtype) -> None:
     """Compile everything above for this type, or load it from the cache."""
-    for rows in (1, 2 * NORM_GRAIN // head_dim):
+    for rows in (1, 2 * NORMED * WAKE // head_dim + 1):
         x = torch.zeros((rows, head_dim), dtype=dtype)
         rms_norm(x, x[0], 1e-6, x.clone())
         silu_mul(torch.cat([x, x], dim=1))

@@ -28,15 +28,15 @@ HALF, FLOAT = ir.HalfType(), ir.FloatType()
 
 
 @intrinsic(prefer_literal=True)
-def multiply_group(typing, bits, rows, x, t, steps, sums, values, scales, minimums, tile, group, total):
-    """Add to ``total`` float32 [>= rows, 16] what inputs ``group`` contribute to rows ``t`` … of outputs ``tile``."""
-    if not isinstance(bits, types.IntegerLiteral) or not isinstance(rows, types.IntegerLiteral):
+def multiply_group(typing, count, x, t, steps, sums, values, scales, minimums, tile, group, total):
+    """Add to ``total`` float32 [>= count, 16] what inputs ``group`` contribute to ``count`` rows from ``t`` on of
+    outputs ``tile``; ``count`` must be a literal. Weights are of 8 bits where ``minimums`` is None, else of 4."""
+    if not isinstance(count, types.IntegerLiteral):
         return None
-    signature = types.void(bits, rows, x, t, steps, sums, values, scales, minimums, tile, group, total)
+    signature = types.void(count, x, t, steps, sums, values, scales, minimums, tile, group, total)
 
     def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        emit = _Emitter(context, builder, signature.args, arguments)
-        emit.group(bits.literal_value, rows.literal_value)
+        _Emitter(context, builder, signature.args, arguments, count.literal_value).emit()
         return context.get_dummy_value()
 
     return signature, codegen
@@ -45,62 +45,61 @@ def multiply_group(typing, bits, rows, x, t, steps, sums, values, scales, minimu
 class _Emitter:
     """Writes the instructions of one :func:`multiply_group`."""
 
-    def __init__(self, context: Any, builder: Any, kinds: Any, arguments: Any) -> None:
+    def __init__(self, context: Any, builder: Any, kinds: Any, arguments: Any, rows: int) -> None:
         names = ("x", "t", "steps", "sums", "values", "scales", "minimums", "tile", "group", "total")
         self.builder = builder
+        self.rows = rows
         self.of: dict[str, Any] = {}
-        for name, kind, argument in zip(names, kinds[2:], arguments[2:], strict=True):
+        for name, kind, argument in zip(names, kinds[1:], arguments[1:], strict=True):
             if isinstance(kind, types.Array):
                 self.of[name] = context.make_array(kind)(context, builder, argument)
-            else:
+            elif kind != types.none:
                 self.of[name] = context.cast(builder, argument, kind, types.int64)
+        self.bits = 4 if "minimums" in self.of else 8
 
-    def group(self, bits: int, rows: int) -> None:
+    def emit(self) -> None:
         b = self.builder
-        self.groups = b.extract_value(self.of["scales"].shape, 1)
-        place = b.add(b.mul(self.of["tile"], self.groups), self.of["group"])
-        wide = ir.VectorType(I32, LANES)
-        sums = [[cgutils.alloca_once_value(b, ir.Constant(wide, None)) for _ in range(VECTORS)] for _ in range(rows)]
+        groups = b.extract_value(self.of["scales"].shape, 1)
+        weights = b.add(b.mul(self.of["tile"], groups), self.of["group"])
+        inputs = b.add(b.mul(self.of["t"], groups), b.mul(self.of["group"], self._number(self.rows)))
+        zero = ir.Constant(ir.VectorType(I32, LANES), None)
+        sums = [[cgutils.alloca_once_value(b, zero) for _ in range(VECTORS)] for _ in range(self.rows)]
         for line in sums:
             for each in line:
-                b.store(ir.Constant(wide, None), each)
-        halves = 2 if bits == 4 else 1
-        with cgutils.for_range(b, ir.Constant(I64, PAIRS // halves)) as loop:
+                b.store(zero, each)
+        halves = 8 // self.bits
+        with cgutils.for_range(b, self._number(PAIRS // halves)) as loop:
             start = b.add(
-                b.mul(place, ir.Constant(I64, GROUP * OUTPUTS // halves)),
-                b.mul(loop.index, ir.Constant(I64, OUTPUTS * 2)),
+                b.mul(weights, self._number(GROUP * OUTPUTS // halves)),
+                b.mul(loop.index, self._number(OUTPUTS * 2)),
             )
             packed = [
-                self._load(self.of["values"].data, I8, b.add(start, ir.Constant(I64, 2 * LANES * v)), 2 * LANES, 1)
-                for v in range(VECTORS)
+                self._load("values", I8, b.add(start, self._number(2 * LANES * v)), 2 * LANES) for v in range(VECTORS)
             ]
             for half in range(halves):
-                weights = [self._weights(each, bits, half) for each in packed]
-                pair = b.add(loop.index, ir.Constant(I64, half * PAIRS // 2))
-                for r in range(rows):
-                    x = self._input_pair(r, pair)
-                    for v in range(VECTORS):
-                        product = self._pair_products(x, weights[v])
-                        b.store(b.add(b.load(sums[r][v]), product), sums[r][v])
-        self._scale(bits, sums, place)
+                pair = b.add(loop.index, self._number(half * PAIRS // 2))
+                self._pair(sums, [self._weights(each, half) for each in packed], inputs, pair)
+        self._scale(sums, weights, inputs)
 
-    def _weights(self, packed: Any, bits: int, half: int) -> Any:
+    def _pair(self, sums: Any, weights: Any, inputs: Any, pair: Any) -> None:
+        """Add the products of one pair of inputs, which stands repeated for all outputs of a vector."""
+        b = self.builder
+        first = b.add(b.mul(inputs, self._number(PAIRS)), b.mul(pair, self._number(self.rows)))
+        for r, line in enumerate(sums):
+            address = b.gep(b.bitcast(self.of["x"].data, I32.as_pointer()), [b.add(first, self._number(r))])
+            x = b.bitcast(self._splat(b.load(address, align=4), I32), ir.VectorType(I16, 2 * LANES))
+            for each, weight in zip(line, weights, strict=True):
+                b.store(b.add(b.load(each), self._pair_products(x, weight)), each)
+
+    def _weights(self, packed: Any, half: int) -> Any:
         b = self.builder
         wide = ir.VectorType(I16, 2 * LANES)
-        if bits == 8:
+        if self.bits == 8:
             return b.sext(packed, wide)
         values = b.zext(packed, wide)
         if half == 0:
             return b.and_(values, ir.Constant(wide, [15] * 2 * LANES))
         return b.lshr(values, ir.Constant(wide, [4] * 2 * LANES))
-
-    def _input_pair(self, row: int, pair: Any) -> Any:
-        """Two neighbouring inputs of a row, repeated for all outputs of a vector."""
-        b = self.builder
-        token = b.add(self.of["t"], ir.Constant(I64, row))
-        place = b.add(b.mul(b.add(b.mul(token, self.groups), self.of["group"]), ir.Constant(I64, PAIRS)), pair)
-        address = b.gep(b.bitcast(self.of["x"].data, I32.as_pointer()), [place])
-        return b.bitcast(self._splat(b.load(address, align=4), I32), ir.VectorType(I16, 2 * LANES))
 
     def _pair_products(self, a: Any, c: Any) -> Any:
         """a0 c0 + a1 c1, a2 c2 + a3 c3, …"""
@@ -115,35 +114,38 @@ class _Emitter:
         )
         return b.add(even, odd)
 
-    def _scale(self, bits: int, sums: Any, place: Any) -> None:
+    def _scale(self, sums: Any, weights: Any, inputs: Any) -> None:
+        """From integers to numbers: times the weights' scale and the rows' step, plus minimum times the rows' sum."""
         b = self.builder
         real = ir.VectorType(FLOAT, LANES)
         for v in range(VECTORS):
-            at = b.add(b.mul(place, ir.Constant(I64, OUTPUTS)), ir.Constant(I64, v * LANES))
+            at = b.add(b.mul(weights, self._number(OUTPUTS)), self._number(v * LANES))
             scale = self._halves("scales", at)
-            minimum = self._halves("minimums", at) if bits == 4 else None
+            minimum = self._halves("minimums", at) if self.bits == 4 else None
             for r, line in enumerate(sums):
-                token = b.add(b.mul(b.add(self.of["t"], ir.Constant(I64, r)), self.groups), self.of["group"])
-                step = self._splat(b.load(b.gep(self.of["steps"].data, [token])), FLOAT)
-                address = b.bitcast(
-                    b.gep(self.of["total"].data, [ir.Constant(I64, r * OUTPUTS + v * LANES)]), real.as_pointer()
-                )
-                total = b.load(address, align=4)
-                total = self._fma(b.sitofp(b.load(line[v]), real), b.fmul(scale, step), total)
+                row = b.add(inputs, self._number(r))
+                step = self._splat(b.load(b.gep(self.of["steps"].data, [row])), FLOAT)
+                address = self._address("total", FLOAT, self._number(r * OUTPUTS + v * LANES), LANES)
+                total = self._fma(b.sitofp(b.load(line[v]), real), b.fmul(scale, step), b.load(address, align=4))
                 if minimum is not None:
-                    summed = self._splat(b.load(b.gep(self.of["sums"].data, [token])), FLOAT)
-                    total = self._fma(minimum, summed, total)
+                    total = self._fma(minimum, self._splat(b.load(b.gep(self.of["sums"].data, [row])), FLOAT), total)
                 b.store(total, address, align=4)
 
+    def _number(self, value: int) -> Any:
+        return ir.Constant(I64, value)
+
     def _halves(self, name: str, at: Any) -> Any:
-        bits = self._load(self.of[name].data, I16, at, LANES, 2)
+        """Eight half-precision numbers as float32."""
+        bits = self._load(name, I16, at, LANES)
         return self.builder.fpext(self.builder.bitcast(bits, ir.VectorType(HALF, LANES)), ir.VectorType(FLOAT, LANES))
 
-    def _load(self, data: Any, element: Any, at: Any, count: int, align: int) -> Any:
+    def _load(self, name: str, element: Any, at: Any, count: int) -> Any:
+        return self.builder.load(self._address(name, element, at, count), align=element.width // 8)
+
+    def _address(self, name: str, element: Any, at: Any, count: int) -> Any:
         b = self.builder
-        base = b.bitcast(data, element.as_pointer())
-        address = b.bitcast(b.gep(base, [at]), ir.VectorType(element, count).as_pointer())
-        return b.load(address, align=align)
+        base = b.bitcast(self.of[name].data, element.as_pointer())
+        return b.bitcast(b.gep(base, [at]), ir.VectorType(element, count).as_pointer())
 
     def _splat(self, number: Any, element: Any) -> Any:
         b = self.builder

@@ -7,7 +7,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pagedeck.kernels import cpu_linear
+from pagedeck.kernels import cpu_jit
 from pagedeck.kernels.cpu_linear import QuantizedWeight, quantized_linear
 from torch.nn.functional import pad
 
@@ -34,14 +34,14 @@ def test_any_shape(rows: int, outputs: int, inputs: int, bits: int, bias: bool, 
     """Outputs that fill no tile, inputs that fill no group, any number of rows, in one share and in several."""
     torch.manual_seed(seed)
     weight = QuantizedWeight.quantize(torch.randn(outputs, inputs), bits)
-    grain, before = cpu_linear.GRAIN, torch.get_num_threads()
+    wake, before = cpu_jit.WAKE, torch.get_num_threads()
     if threads:
-        cpu_linear.GRAIN = 1
+        cpu_jit.WAKE = 1e-6
         torch.set_num_threads(2)
     try:
         error = product_error(torch.randn(rows, inputs), weight, torch.randn(outputs) if bias else None)
     finally:
-        cpu_linear.GRAIN = grain
+        cpu_jit.WAKE = wake
         torch.set_num_threads(before)
     assert error < 3e-5
 

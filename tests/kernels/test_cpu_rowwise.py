@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 import torch
-from pagedeck.kernels import cpu_rowwise
+from pagedeck.kernels import cpu_jit, cpu_rowwise
 from pagedeck.kernels.cpu import CpuOps
 from pagedeck.kernels.reference import ReferenceOps
 
@@ -20,8 +20,7 @@ def shares(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> I
     if request.param == "one share":
         yield
         return
-    for grain in ("NORM_GRAIN", "SILU_GRAIN", "ROTATE_GRAIN"):
-        monkeypatch.setattr(cpu_rowwise, grain, 1)
+    monkeypatch.setattr(cpu_jit, "WAKE", 1e-6)
     before = torch.get_num_threads()
     torch.set_num_threads(2)
     yield
