@@ -5,13 +5,16 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 from pagedeck.gui.link import EngineLink
 from pagedeck.gui.state import ConnectionState
+from pagedeck.ipc.line import EngineError
 from pagedeck.ipc.protocol import (
     Accepted,
+    Cancel,
     DescribeRequest,
     Done,
     Failed,
@@ -27,6 +30,8 @@ from pagedeck.ipc.protocol import (
 )
 from pagedeck.ipc.vocabulary import BlockState, SamplingParams
 from pytestqt.qtbot import QtBot
+
+from ..ipc.cable import Cable
 
 WAIT_MS = 30_000
 
@@ -162,6 +167,43 @@ def test_loading_is_seen_and_a_frozen_engine_does_not_answer_until_it_does(
         os.kill(engine.process.pid, signal.SIGCONT)
         reach(qtbot, app_link, ConnectionState.READY)
         assert isinstance(run(qtbot, app_link, prompt())[-1], Finished)
+
+
+def test_a_broken_connection_loses_and_doubles_nothing(
+    qtbot: QtBot, app_link: EngineLink, shared_engine: Any, tmp_path: Path
+) -> None:
+    cable = Cable(tmp_path / "cable", shared_engine.connection)
+    app_link.attach(cable.connection)
+    reach(qtbot, app_link, ConnectionState.READY)
+    whole = [token for m in run(qtbot, app_link, prompt(output=600)) if isinstance(m, Tokens) for token in m.token_ids]
+    got: list[Any] = []
+    app_link.submit(prompt(output=600), got.append)
+    for most in (10, 100):
+        qtbot.waitUntil(lambda most=most: len(got) > most, timeout=WAIT_MS)
+        cable.swallows = True
+        answers: list[Any] = []
+        app_link.request(GetStatus(), answers.append)  # is on its way when the connection breaks
+        cable.cut()
+        cable.mend()
+        qtbot.waitUntil(lambda answers=answers: bool(answers), timeout=WAIT_MS)
+        assert isinstance(answers[0], StatusReply)
+    qtbot.waitUntil(lambda: isinstance(got[-1], Finished | Failed), timeout=WAIT_MS)
+    assert isinstance(got[-1], Finished)
+    assert [token for m in got if isinstance(m, Tokens) for token in m.token_ids] == whole
+    cable.close()
+
+
+def test_a_client_that_was_given_up_tells_whoever_waits(qtbot: QtBot, app_link: EngineLink, shared_engine: Any) -> None:
+    app_link.attach(shared_engine.connection)
+    reach(qtbot, app_link, ConnectionState.READY)
+    got: list[Any] = []
+    id = app_link.submit(prompt(output=3_000), got.append)
+    qtbot.waitUntil(lambda: any(isinstance(m, Tokens) for m in got), timeout=WAIT_MS)
+    assert app_link._wire is not None
+    app_link._wire._put(EngineError("The client was silent for 40 s.", code="slow_client"))
+    qtbot.waitUntil(lambda: isinstance(got[-1], Failed), timeout=WAIT_MS)
+    assert (got[-1].code, got[-1].id) == ("slow_client", id)
+    assert isinstance(ask(qtbot, app_link, Cancel(request=id)), Done)
 
 
 def test_without_an_engine_every_question_is_answered(qtbot: QtBot, app_link: EngineLink) -> None:
