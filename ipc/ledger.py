@@ -12,7 +12,7 @@ from collections import deque
 
 import msgspec
 
-from .protocol import Hello, Message, Ping, Pong, Welcome, encode
+from .protocol import Envelope, Hello, Message, Ping, Pong, Welcome, encode
 
 #: What is kept for one other side; of more, the oldest is forgotten, and missed should the connection break just then.
 MAX_KEPT_BYTES = 16 * 1024 * 1024
@@ -46,7 +46,7 @@ class Ledger:
         while self._kept_bytes > MAX_KEPT_BYTES:
             self._forget_oldest()
 
-    def takes(self, message: Message) -> bool:
+    def takes(self, message: Message | Envelope) -> bool:
         """Whether a message that came is the next one; takes note of it, and of what its sender has seen."""
         while self._kept and self._kept[0][0] <= message.seen:
             self._forget_oldest()

@@ -127,7 +127,14 @@ class Line:
         try:
             message = protocol.decode_engine(frame)
         except msgspec.DecodeError as error:
-            return Failed(id=protocol.decode_id(frame), code="protocol", message=f"Not understood: {error}.")
+            envelope = protocol.decode_envelope(frame)
+            message = Failed(
+                id=envelope.id,
+                code="protocol",
+                message=f"Not understood: {error}.",
+                serial=envelope.serial,
+                seen=envelope.seen,
+            )
         if isinstance(message, Failed) and message.code in _OVER and not message.serial:
             self._begin_anew(message)
             return None

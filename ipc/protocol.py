@@ -334,16 +334,21 @@ def decode_client(frame: bytes) -> ClientMessage:
         raise msgspec.DecodeError("MessagePack data is nested too deeply") from None
 
 
-class _Envelope(msgspec.Struct):
+class Envelope(msgspec.Struct):
+    """What all messages have in common."""
+
     id: str = ""
+    serial: int = 0
+    seen: int = 0
 
 
-def decode_id(frame: bytes) -> str:
-    """The ``id`` of a message that may not decode otherwise, so that its refusal can name it; empty where none is."""
+def decode_envelope(frame: bytes) -> Envelope:
+    """The envelope of a message that may not decode otherwise, so that it is answered and counted; empty where there
+    is none."""
     try:
-        return msgspec.msgpack.decode(frame, type=_Envelope).id
+        return msgspec.msgpack.decode(frame, type=Envelope)
     except (msgspec.DecodeError, RecursionError):
-        return ""
+        return Envelope()
 
 
 def decode_engine(frame: bytes) -> EngineMessage:

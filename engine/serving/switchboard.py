@@ -94,10 +94,6 @@ class _Peer:
     backlog_bytes: int = 0
     unsent: dict[tuple[str, int], Tokens] = field(default_factory=dict)
 
-    def takes(self, message: ClientMessage) -> bool:
-        """Whether a message of its is the next one, and not one that came before or too early."""
-        return self.ledger is None or self.ledger.takes(message)
-
     def write(self, message: EngineMessage) -> bytes:
         """The message's frame; of a client that numbers messages, it is the next one as soon as it :meth:`left`."""
         return protocol.encode(message) if self.ledger is None else self.ledger.write(message)
@@ -285,9 +281,18 @@ class Switchboard(threading.Thread):
             try:
                 message = protocol.decode_client(frames[0])
             except msgspec.DecodeError as error:
-                self._reply(identity, undecodable(frames[0], error))
+                self._refuse(identity, client, frames[0], error)
                 continue
             self._handle(identity, client, message, now)
+
+    def _refuse(self, identity: bytes, client: str, frame: bytes, error: msgspec.DecodeError) -> None:
+        """Answer a frame that is no message; among those of a client that numbers them, it counts like any other."""
+        envelope = protocol.decode_envelope(frame)
+        peer = self._peers.get(client)
+        if peer is None:
+            self._reply(identity, undecodable(envelope.id, error))
+        elif peer.ledger is None or peer.ledger.takes(envelope):
+            self._deliver(client, undecodable(envelope.id, error))
 
     def _handle(self, identity: bytes, client: str, message: ClientMessage, now: float) -> None:
         if isinstance(message, Hello) and not self._greet(identity, client, message, now):
@@ -297,7 +302,7 @@ class Switchboard(threading.Thread):
             self._refuse_stranger(identity, client, message.id, now)
             return
         peer.heard = now
-        if not peer.takes(message):
+        if peer.ledger is not None and not peer.ledger.takes(message):
             return
         if isinstance(message, Hello):
             self._deliver(client, Welcome(id=message.id, status=self._status()))
@@ -471,9 +476,9 @@ class Switchboard(threading.Thread):
             self._control.send_multipart([identity, protocol.encode(message)], zmq.NOBLOCK)
 
 
-def undecodable(frame: bytes, error: msgspec.DecodeError) -> Failed:
+def undecodable(id: str, error: msgspec.DecodeError) -> Failed:
     """The answer to a frame that is no message: what msgspec said, and the field that it names."""
     text, _, place = str(error).partition(" - at `$.")
     field_name = place.rstrip("`").removesuffix("...")
     where = f" in {field_name}" if field_name else ""
-    return Failed(id=protocol.decode_id(frame), code="invalid", message=f"{text}{where}.", field=field_name)
+    return Failed(id=id, code="invalid", message=f"{text}{where}.", field=field_name)

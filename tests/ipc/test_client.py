@@ -174,6 +174,27 @@ def test_closing_cancels_what_runs_and_ends_its_streams(board: Callable[..., Any
         client.status()
 
 
+def test_what_cannot_be_decoded_is_refused_and_nothing_after_it(board: Callable[..., Any]) -> None:
+    made = board()
+    made.answer(echo)
+    with Client(made.connection) as client:
+        with pytest.raises(EngineError, match="prompt") as error:
+            client.submit(Submit(prompt=7)).text()  # type: ignore[arg-type]
+        assert (error.value.code, error.value.field) == ("invalid", "prompt")
+        assert client.submit("a b").text() == "ab"
+        assert client.status().detail == "all well"
+
+
+def test_an_answer_that_is_not_understood_fails_its_call_alone(board: Callable[..., Any]) -> None:
+    made = board()
+    made.answer(lambda _client, message: [StatusReply(id=message.id, status="well")])  # type: ignore[arg-type]
+    with Client(made.connection) as client:
+        with pytest.raises(EngineError, match="Not understood") as error:
+            client.snapshot()
+        assert error.value.code == "protocol"
+        assert client.status().detail == "all well"
+
+
 def test_an_id_in_use_is_refused_on_this_side(board: Callable[..., Any]) -> None:
     with Client(board().connection) as client:
         client.submit(Submit(id="mine", prompt="x"))

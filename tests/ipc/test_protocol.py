@@ -76,7 +76,7 @@ def test_damaged_frames_are_refused_in_words_or_understood(frame: bytes, edits: 
     try:
         protocol.decode_client(bytes(damaged))
     except msgspec.DecodeError as error:
-        answer = undecodable(bytes(damaged), error)
+        answer = undecodable(protocol.decode_envelope(bytes(damaged)).id, error)
         assert answer.code == "invalid" and answer.message.endswith(".") and protocol.encode(answer)
 
 
