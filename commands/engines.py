@@ -32,7 +32,8 @@ def show_status(name: str | None, *, as_json: bool) -> int:
 def stop(name: str | None, *, drain: bool) -> int:
     """Stop an engine and wait until its process has ended."""
     connection = find(name)
-    with Client(connection, timeout=PATIENCE_S) as client:
+    with Client(connection) as client:
+        client.timeout = PATIENCE_S
         client.shutdown(drain=drain)
     while connection.process_alive():
         time.sleep(0.05)

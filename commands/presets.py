@@ -17,7 +17,8 @@ def show() -> int:
 
 def apply(engine: str | None, name: str, *, dry_run: bool) -> int:
     preset = find_preset(name)
-    with Client(engine, timeout=PATIENCE_S) as client:
+    with Client(engine) as client:
+        client.timeout = PATIENCE_S
         report = client.reconfigure(preset.values, dry_run=dry_run)
     print(describe(report))
     return 0

@@ -10,12 +10,12 @@ from ..ipc.vocabulary import Refused
 from .terminal import duration, size, table
 from .values import parse_value, plain
 
-#: Seconds to wait for an answer: the engine finishes its step first, and a change may have much to move.
+#: Seconds to wait for a change: the engine finishes its step first, and a change may have much to move.
 PATIENCE_S = 120.0
 
 
 def show(engine: str | None, setting: str | None, *, as_json: bool) -> int:
-    with Client(engine, timeout=PATIENCE_S) as client:
+    with Client(engine) as client:
         settings = client.config()
     if setting is not None:
         settings = [s for s in settings if s.name == setting]
@@ -35,7 +35,8 @@ def show(engine: str | None, setting: str | None, *, as_json: bool) -> int:
 
 
 def change(engine: str | None, setting: str, text: str, *, dry_run: bool) -> int:
-    with Client(engine, timeout=PATIENCE_S) as client:
+    with Client(engine) as client:
+        client.timeout = PATIENCE_S
         report = client.reconfigure({setting: parse_value(text)}, dry_run=dry_run)
     print(describe(report))
     return 0
