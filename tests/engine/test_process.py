@@ -14,6 +14,7 @@ import zmq
 from pagedeck.ipc.aio import AsyncClient
 from pagedeck.ipc.client import Client, EngineError, EngineGone
 from pagedeck.ipc.endpoint import find, list_connections
+from pagedeck.ipc.telemetry import TOPIC_EVENT, Event
 from pagedeck.ipc.vocabulary import Refused
 
 GREEDY = {"temperature": 0.0, "ignore_eos": True}
@@ -123,6 +124,16 @@ def test_a_terminated_engine_finishes_first(engine_process: Any) -> None:
         assert engine.wait_exit() == 0
         assert list_connections() == []
         assert "SIGTERM" in engine.log[-1]
+
+
+def test_loading_says_what_takes_long_from_the_start(engine_process: Any) -> None:
+    with engine_process(ready=False) as engine, Client(engine.connection) as client:
+        said = {client.status().detail}
+        with client.subscribe([TOPIC_EVENT]) as events:
+            while client.status().state == "loading" and "Importing transformers" not in said:
+                _, _, event = events.receive(timeout=10) or (None, 0, None)
+                said |= {event.text} if isinstance(event, Event) else set()
+        assert "Importing transformers" in said
 
 
 def test_a_second_signal_ends_at_once(engine_process: Any) -> None:
