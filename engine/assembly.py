@@ -83,7 +83,7 @@ def assemble(config: EngineConfig, report: Report) -> Assembled:
     runner = ModelRunner(network, groups, storages, ops)
     report("Warming up the kernels", None)
     ops.warm_up(model.layout.head_dim, model.dtype)
-    _warm_up(runner, division, config)
+    warm_up(runner, division, config)
     engine = Engine(
         config,
         cache,
@@ -188,13 +188,31 @@ def _pools(
     return storages, cache
 
 
-def _warm_up(runner: ModelRunner, division: Division, config: EngineConfig) -> None:
-    """A prefill and a decode, so that no kernel is compiled while somebody waits. Its slots are free again after it."""
-    one, none = [1] * len(division.groups), [0] * len(division.groups)
-    scratch = make_cache(division, one, config.block_size, none, prefix_caching=False)
-    request = Request(0, "warm-up", [0, 1, 2, 3], SamplingParams(temperature=0.0), priority=0)
-    sequence = Sequence(0, request, 0, [*request.prompt, 0])
-    scratch.open(0, sequence.tokens)
-    scratch.grow(0, len(sequence.tokens))
+def warm_up(runner: ModelRunner, division: Division, config: EngineConfig) -> None:
+    """A prefill and a decode, and a decode of every shape that is recorded, so that nothing is compiled while somebody
+    waits. Their slots are free again after it."""
+    blocks = min(division.blocks(config.num_blocks or 1, config.block_size))
+    rows = [] if runner.graphs is None else runner.graphs.sizes(min(config.max_batch_size, blocks))
+    scratch = _scratch(division, max([1, *rows]), config)
+    first = _stranger(0, [0, 1, 2, 3, 0], scratch)
     for start, count in ((0, 4), (4, 1)):
-        runner.execute(StepPlan([Work(sequence, start, count, samples=True)]), scratch)
+        runner.execute(StepPlan([Work(first, start, count, samples=True)]), scratch)
+    scratch.close(0)
+    others = [_stranger(1 + i, [0], scratch) for i in range(max(rows, default=0))]
+    for size in rows:
+        runner.execute(StepPlan([Work(other, 0, 1, samples=True) for other in others[:size]]), scratch)
+
+
+def _scratch(division: Division, blocks: int, config: EngineConfig) -> KVCache | CacheGroups:
+    """A cache of few blocks over the pools of the real one."""
+    groups = len(division.groups)
+    return make_cache(division, [blocks] * groups, config.block_size, [0] * groups, prefix_caching=False)
+
+
+def _stranger(number: int, tokens: list[int], cache: KVCache | CacheGroups) -> Sequence:
+    """A sequence that nobody asked for, with its blocks."""
+    request = Request(number, "warm-up", tokens, SamplingParams(temperature=0.0), priority=0)
+    sequence = Sequence(number, request, 0, list(tokens))
+    cache.open(number, sequence.tokens)
+    cache.grow(number, len(tokens))
+    return sequence

@@ -75,6 +75,11 @@ class DecodeGraphs:
         longest = max(work.start for work in works) + 1
         return Shape(ROWS[bisect_left(ROWS, len(works))], max(SHORTEST_CONTEXT, 1 << (longest - 1).bit_length()))
 
+    @staticmethod
+    def sizes(rows: int) -> list[int]:
+        """Numbers of rows up to ``rows`` that between them need every shape that such steps can have."""
+        return [*ROWS[: bisect_left(ROWS, rows)], rows][: len(ROWS)] if rows else []
+
     def run(self, step: PackedStep, fill: Callable[[DeviceStep], None]) -> Tensor:
         """Logits of the rows of a padded ``step``, padding included, in memory that the next run overwrites. ``fill``
         puts tokens in their places that only the device knows."""

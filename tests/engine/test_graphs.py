@@ -6,7 +6,10 @@ from typing import Any
 
 import pytest
 import torch
+from pagedeck.engine.assembly import warm_up
 from pagedeck.engine.cache.kv_cache import KVCache
+from pagedeck.engine.cache.layer_groups import Division, group_layers
+from pagedeck.engine.config import EngineConfig
 from pagedeck.engine.model.attention import ATTENTION_NAME
 from pagedeck.engine.model.graphs import DecodeGraphs
 from pagedeck.engine.model.packing import Shape, bytes_of, pack, ship
@@ -119,6 +122,19 @@ def test_replayed_steps_say_what_generate_says(kind: str, runner: Any, num_block
     ]
     recorder = engine.runner.recorder
     assert recorder.replays > 2 * recorder.recordings > 0
+
+
+@pytest.mark.parametrize(("num_blocks", "recorded"), [(6, 4), (40, 8)])
+def test_every_shape_of_a_short_context_is_recorded_before_anybody_waits(num_blocks: int, recorded: int) -> None:
+    engine = model_engine(tiny_model("llama", ATTENTION_NAME), kind=ReplayingRunner, num_blocks=num_blocks)
+    division = Division(group_layers([0] * 3, 256), 256, context_length=256, max_batch_size=64, token_budget=32)
+    warm_up(engine.runner, division, EngineConfig(num_blocks=num_blocks, block_size=8))
+    assert engine.runner.recorder.recordings == len(engine.runner.graphs) == recorded
+    requests = [engine.submit(id=str(i), prompt=[i], sampling=GREEDY, priority=0) for i in range(6)]
+    run(engine)
+    assert engine.runner.recorder.recordings == recorded
+    reference = tiny_model("llama", "eager")
+    assert [r.sequences[0].tokens[1:] for r in requests] == [generated(reference, [i], 24) for i in range(6)]
 
 
 def test_a_device_that_cannot_record_computes_step_by_step(caplog: pytest.LogCaptureFixture) -> None:
