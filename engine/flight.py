@@ -19,7 +19,11 @@ from ..ipc.vocabulary import RequestState
 from .cache.cache_groups import CacheGroups
 from .cache.kv_cache import KVCache
 from .cache.reshape import Reshape
+from .denied import is_denial
 from .request import StepPlan, Work
+
+#: So many steps in a row wait for memory in which to copy blocks; after that, what the step computes fails.
+PATIENCE = 1_000
 
 
 class Flight(Protocol):
@@ -43,7 +47,9 @@ class Runner(Protocol):
 
     def launch(self, plan: StepPlan, cache: KVCache | CacheGroups) -> Flight:
         """Carry out and clear the cache's journal, then compute the plan's work, if any: now or, if the device is
-        asynchronous, as soon as it comes to it. Tokens that are in flight are those of the launch before."""
+        asynchronous, as soon as it comes to it. Tokens that are in flight are those of the launch before.
+
+        Raises ``MemoryError`` or ``RuntimeError`` where memory for a copy is denied; the journal begins with it."""
 
     def execute(self, plan: StepPlan, cache: KVCache | CacheGroups) -> list[int]:
         """Launch and wait."""
@@ -78,6 +84,7 @@ class Step:
     copy_ms: float = 0.0
     bytes_copied: int = 0
     redone: int = 0  # tokens
+    postponed: bool = False  # works that are not computed yet are planned again
 
 
 class Flights:
@@ -99,6 +106,7 @@ class Flights:
         self._fail = fail
         self._shrink = shrink
         self._steps: deque[Step] = deque()
+        self._waits = 0  # steps in a row that were postponed
 
     def __len__(self) -> int:
         return len(self._steps)
@@ -116,9 +124,13 @@ class Flights:
         """Start a step's copies and its work; from here on its tokens count as computed, and its samples as in
         flight."""
         if self._cache.journal:  # on its own, so that it is timed, and carried out whatever happens to the work
-            step.copies = self._runner.launch(StepPlan(), self._cache)
+            try:
+                step.copies = self._runner.launch(StepPlan(), self._cache)
+            except Exception as error:
+                if not is_denial(error):
+                    raise
         works = step.plan.work
-        if works:
+        if works and not self._cache.journal:  # else both are tried again when the step lands
             try:
                 step.flight = self._runner.launch(StepPlan(works), self._cache)
             except Exception as error:  # told when it lands: steps before it come first
@@ -154,23 +166,51 @@ class Flights:
         works = _runnable(works)
         if not works:
             return
+        if step.postponed:
+            self._postpone(works, step)
+            return
         try:
             tokens = self._runner.execute(StepPlan(works), self._cache)
         except Exception as error:
-            self._recover(works, error, step)
+            if not (is_denial(error) and self._cache.journal):
+                self._recover(works, error, step)
+            elif self._waits < PATIENCE:
+                self._waits += 1
+                self._postpone(works, step)
+            else:
+                self._fail(works, error)
         else:
             self._take(works, tokens, step)
 
     def _recover(self, works: list[Work], error: Exception, step: Step) -> None:
         """Works that found too little working memory are computed in smaller parts; others fail."""
         self._ground()
-        parts = _halves(works) if _is_out_of_memory(error) else None
+        parts = _halves(works) if is_denial(error) else None
         if parts is None:
             self._fail(works, error)
             return
         self._shrink(sum(work.count for work in works))
         for part in parts:
             self._compute(part, step)
+
+    def _postpone(self, works: list[Work], step: Step) -> None:
+        """There is no memory now for the copies that ``works`` wait for: as if neither they nor the steps behind had
+        been planned. They will be again, and the copies are tried again then."""
+        self._ground()
+        for behind in reversed(self._steps):
+            self._undo(behind.plan.work, behind)
+        self._undo(works, step)
+        step.postponed = True
+
+    @staticmethod
+    def _undo(works: list[Work], step: Step) -> None:
+        for work in _runnable(works):
+            work.sequence.computed = work.start
+            work.sequence.in_flight -= work.samples
+        gone = {work.sequence.number for work in works}
+        entries = zip(step.plan.work, step.entries, strict=True)
+        step.entries = [entry for work, entry in entries if work.sequence.number not in gone]
+        step.plan.work = [work for work in step.plan.work if work.sequence.number not in gone]
 
     def _ground(self) -> None:
         """The steps behind read what was not written: they are computed again when their turn comes."""
@@ -181,6 +221,7 @@ class Flights:
             step.flight = step.error = None
 
     def _take(self, works: list[Work], tokens: list[int], step: Step) -> None:
+        self._waits = 0
         runner = self._runner
         step.forward_ms += runner.forward_ms
         step.sample_ms += runner.sample_ms
@@ -218,15 +259,6 @@ def _runnable(works: list[Work]) -> list[Work]:
         elif not work.sequence.state.ended:
             work.sequence.in_flight -= work.samples
     return runnable
-
-
-def _is_out_of_memory(error: Exception) -> bool:
-    # By name and text: torch's own class may not be imported here, and its CPU allocator raises a bare RuntimeError.
-    return (
-        isinstance(error, MemoryError)
-        or type(error).__name__ == "OutOfMemoryError"
-        or (isinstance(error, RuntimeError) and "can't allocate memory" in str(error))
-    )
 
 
 def _halves(works: list[Work]) -> tuple[list[Work], list[Work]] | None:

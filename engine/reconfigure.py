@@ -17,6 +17,7 @@ from .cache.capacity import check_places, shortage
 from .cache.reshape import Reshape
 from .config import GIB, EngineConfig
 from .core import Engine
+from .denied import is_denial
 
 
 @dataclass(slots=True)
@@ -90,7 +91,13 @@ def _plan(engine: Engine, report: Reconfiguration, after: EngineConfig, num_bloc
     if num_blocks is not None:
         _check_device_memory(engine, num_blocks, after)
     _check_requests_fit(engine, after, num_blocks)
-    engine.run_journal()  # what is still to be copied speaks of today's blocks
+    try:
+        engine.run_journal()  # what is still to be copied speaks of today's blocks
+    except (MemoryError, RuntimeError) as error:
+        if not is_denial(error):
+            raise
+        text = "There is too little memory now to copy the blocks that wait for it; the same change can be tried again."
+        raise Refused(text, code="memory") from error
     scheduler = engine.scheduler
     turns = [*scheduler.running, *(s for s in scheduler.waiting if s.state is RequestState.SWAPPED)]
     return engine.cache.plan_reshape(

@@ -16,7 +16,8 @@ Four rules hold after every call (``check`` tests them, and more):
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import Enum
 from itertools import repeat
@@ -55,6 +56,20 @@ class OutOfBlocks(Exception):
         self.tier = tier
         self.needed = needed
         self.available = available
+
+
+@contextmanager
+def taken_journals(groups: Sequence[KVCache]) -> Iterator[list[list[Transfer]]]:
+    """The journals of these caches, to be carried out. What is left in them if that fails is theirs again."""
+    journals = [group.journal for group in groups]
+    for group in groups:
+        group.journal = []
+    try:
+        yield journals
+    except BaseException:
+        for group, left in zip(groups, journals, strict=True):
+            group.journal = left + group.journal
+        raise
 
 
 @dataclass(frozen=True, slots=True)

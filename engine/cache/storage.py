@@ -14,6 +14,7 @@ from torch import Tensor
 
 from ...kernels import Ops
 from ...kernels.formats import pool_width, raw
+from ..denied import is_denial
 from ..model.placement import to_device
 from .kv_cache import Transfer, TransferKind
 from .moves import Batch
@@ -67,12 +68,18 @@ class KVStorage:
         self._copy_stream = torch.cuda.Stream(self.pool.device) if self.pool.is_cuda else None
         self.host = self._new_host(num_host_slots)
 
-    def execute(self, journal: Iterable[Transfer], block_size: int) -> int:
-        """Carry out ``journal`` in order, as few large copies as possible. Returns bytes copied."""
+    def execute(self, journal: list[Transfer], block_size: int) -> int:
+        """Carry out ``journal`` in order, as few large copies as possible, and empty it. Returns bytes copied.
+
+        Where the memory for a copy is denied, it is made in parts. If that of a single block is, the error is raised
+        and ``journal`` begins with the copy that failed: carried out later, it is as if it had been now. What it has
+        done already does no harm, since no copy overwrites what it reads.
+        """
         copied = 0
         with self._copying():
-            for kind, source, target in _coalesced(journal):
+            for kind, source, target in _coalesced(tuple(journal)):
                 self._transfer(kind, source, target, block_size)
+                del journal[: len(source)]
                 copied += len(source) * block_size * self.layout.slot_bytes
         return copied
 
@@ -146,6 +153,17 @@ class KVStorage:
         return torch.empty(shape, dtype=layout.dtype, pin_memory=self.device.type == "cuda")
 
     def _transfer(self, kind: TransferKind, source: list[int], target: list[int], block_size: int) -> None:
+        """In parts, if need be."""
+        try:
+            self._copy(kind, source, target, block_size)
+        except (MemoryError, RuntimeError) as error:
+            if len(source) == 1 or not is_denial(error):
+                raise
+            half = len(source) // 2
+            self._transfer(kind, source[:half], target[:half], block_size)
+            self._transfer(kind, source[half:], target[half:], block_size)
+
+    def _copy(self, kind: TransferKind, source: list[int], target: list[int], block_size: int) -> None:
         if kind is TransferKind.COPY:
             self.ops.copy_blocks(self.pool, self._index(source), self._index(target), block_size)
         elif kind is TransferKind.SWAP_OUT:
@@ -168,9 +186,11 @@ class KVStorage:
             return
         compute = torch.cuda.current_stream(self.pool.device)
         self._copy_stream.wait_stream(compute)
-        with torch.cuda.stream(self._copy_stream):
-            yield
-        compute.wait_stream(self._copy_stream)
+        try:
+            with torch.cuda.stream(self._copy_stream):
+                yield
+        finally:
+            compute.wait_stream(self._copy_stream)
 
 
 def free_memory(device: torch.device) -> int:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ...kernels import Ops
 from ..cache.cache_groups import CacheGroups
-from ..cache.kv_cache import KVCache, Transfer
+from ..cache.kv_cache import KVCache, Transfer, taken_journals
 from ..cache.layer_groups import LayerGroup
 from ..cache.reshape import Reshape
 from ..cache.storage import KVStorage, free_memory
@@ -55,9 +55,10 @@ class ModelRunner:
     def launch(self, plan: StepPlan, cache: KVCache | CacheGroups) -> Flight:
         """The cache's pending copies, then one forward of the plan's tokens and a sample for each work that wants one.
         All that is read of the host is read now."""
-        journals = [list(group.journal) for group in cache.groups]
-        for group in cache.groups:
-            group.journal.clear()
+        with taken_journals(cache.groups) as journals:
+            return self._launch(plan, cache, journals)
+
+    def _launch(self, plan: StepPlan, cache: KVCache | CacheGroups, journals: list[list[Transfer]]) -> Flight:
         if not plan.work:
             return self._start(journals, cache.block_size, None, [])
         shape = self.graphs.shape(plan.work) if self.graphs is not None else None

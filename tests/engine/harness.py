@@ -14,8 +14,9 @@ from pagedeck.engine.cache.storage import KVLayout, KVStorage
 from pagedeck.engine.cache.windowed_cache import WindowedCache
 from pagedeck.engine.config import EngineConfig, parse_class_limits
 from pagedeck.engine.core import Engine, StepResult
+from pagedeck.engine.flight import Flight
 from pagedeck.engine.model.runner import ModelRunner
-from pagedeck.engine.request import Request
+from pagedeck.engine.request import Request, StepPlan
 from pagedeck.ipc.vocabulary import SamplingParams
 from pagedeck.kernels import Ops, ops_for
 
@@ -58,6 +59,7 @@ class Troubled(TokenMemory):
     def run(self, launch: Launch) -> None:
         plan = launch.plan
         if plan.tokens > self.memory:
+            self.copy(launch)
             raise MemoryError
         self.largest = max(self.largest, plan.tokens)
         if any(work.sequence.request.id == self.broken for work in plan.work):
@@ -69,9 +71,17 @@ class Troubled(TokenMemory):
 
 
 class CrampedRunner(ModelRunner):
-    """A real runner whose forward is denied its memory where it has more than ``memory`` tokens."""
+    """A real runner whose forward is denied its memory where it has more than ``memory`` tokens, and ``copy_denials``
+    of whose launches are where there is something to copy."""
 
     memory = 10_000
+    copy_denials = 0
+
+    def launch(self, plan: StepPlan, cache: Any) -> Flight:
+        if self.copy_denials and cache.journal:
+            self.copy_denials -= 1
+            raise torch.OutOfMemoryError("denied")
+        return super().launch(plan, cache)
 
     def _forward(self, step: Any) -> Any:
         if len(step.ids) > self.memory:

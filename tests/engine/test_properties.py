@@ -9,11 +9,13 @@ The same examples every time; ``pytest --long MINUTES`` looks for others.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 from unittest.mock import patch
 
 import pytest
+import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pagedeck.engine.config import GIB
@@ -82,7 +84,16 @@ class World:
             running = [s for s in self.engine.scheduler.running if not s.owes]
             if running:
                 self.engine.scheduler.preempt(running[choice % len(running)])
-        self.engine.run_journal()  # so that what they hold can be looked at before the next step
+        self.copy_blocks()  # so that what they hold can be looked at before the next step
+
+    def deny_copies(self, count: int) -> None:
+        """So many times from now on, there is no memory in which to copy blocks."""
+        self.engine.runner.copy_denials = count
+
+    def copy_blocks(self) -> None:
+        while self.engine.cache.journal:
+            with suppress(MemoryError, torch.OutOfMemoryError):
+                self.engine.run_journal()
 
     def set_priority(self, choice: int, priority: int) -> None:
         if (id := self.live(choice)) is not None:
@@ -95,6 +106,8 @@ class World:
         self.reconfigure({"swap_space_gib": blocks * 8 * self.slot_bytes / GIB})
 
     def reconfigure(self, changes: dict[str, Any]) -> None:
+        self.engine.land()
+        self.copy_blocks()
         before = self.engine.config
         try:
             foreseen = reconfigure(self.engine, changes, dry_run=True)
@@ -138,6 +151,7 @@ class World:
         """What each sequence holds is what it should, byte for byte."""
         engine = self.engine
         engine.land()
+        self.copy_blocks()
         engine.cache.check()
         for request in engine.requests.values():
             for sequence in request.sequences:
@@ -245,6 +259,7 @@ def action(lengths: list[int]) -> st.SearchStrategy[Any]:
         st.tuples(st.just("reconfigure_denied"), CHANGES),
         st.tuples(st.just("resize_host"), st.integers(0, 40)),
         st.tuples(st.just("limit_memory"), st.integers(9, 64)),
+        st.tuples(st.just("deny_copies"), st.integers(1, 5)),
     )
 
 

@@ -73,7 +73,7 @@ def test_a_journal_is_carried_out_as_if_one_by_one(seed):
         read = host if kind is SWAP_IN else device
         written = host if kind is SWAP_OUT else device
         written[target * size : (target + 1) * size] = read[source * size : (source + 1) * size].clone()
-    copied = made.execute(journal, size)
+    copied = made.execute(journal.copy(), size)
     assert copied == len(journal) * size * LAYOUT.slot_bytes
     assert torch.equal(by_slot(made)[0], device) and torch.equal(by_slot(made)[1], host)
 

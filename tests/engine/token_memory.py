@@ -106,6 +106,7 @@ class Launch:
     shares: list[Share]
     sampled: list[int] = field(default_factory=list)
     error: Exception | None = None
+    torn: list[Any] = field(default_factory=list)  # one a group of layers: a transfer that was begun and not ended
 
     def tokens(self) -> list[int]:
         self.memory.run_until(self)
@@ -149,10 +150,14 @@ class TokenMemory:
         self.forgotten: list[int] = []
         self.most_slots = 1 << 40  # that the device pool may have
         self.denials = 0  # the n-th change of shape from now on is denied its memory
+        self.copy_denials = 0  # so many launches with something to copy are denied theirs, in the middle
 
     # --- the Runner protocol ---------------------------------------------------------------------------------------
 
     def launch(self, plan: StepPlan, cache: Any) -> Launch:
+        if self.copy_denials and cache.journal:
+            self.copy_denials -= 1
+            self._deny_copies(cache)
         journals = [list(group.journal) for group in cache.groups]
         for group in cache.groups:
             group.journal.clear()
@@ -194,10 +199,12 @@ class TokenMemory:
             except Exception as error:
                 following.error = error
 
+    def copy(self, launch: Launch) -> None:
+        """Carry out a launch's journals."""
+        self.bytes_copied = sum(memory._run_journal(launch, group) for group, memory in enumerate(self.groups))
+
     def run(self, launch: Launch) -> None:
-        self.bytes_copied = 0
-        for group, memory in enumerate(self.groups):
-            self.bytes_copied += memory._run_journal(launch, group)
+        self.copy(launch)
         if launch.plan.work:
             self.steps += 1
             for share in launch.shares:
@@ -227,6 +234,22 @@ class TokenMemory:
 
     # --- inside ----------------------------------------------------------------------------------------------------
 
+    def _deny_copies(self, cache: Any) -> None:
+        """Some copies are made, the next ones are begun, and what is left stays in the journals."""
+        done = [len(group.journal) // 2 for group in cache.groups]
+        journals = [group.journal[:count] for group, count in zip(cache.groups, done, strict=True)]
+        for group, count in zip(cache.groups, done, strict=True):
+            del group.journal[:count]
+        torn = [group.journal[0] if group.journal else None for group in cache.groups]
+        self.queue.append(Launch(self, StepPlan(), cache.block_size, journals, [], [], torn=torn))
+        raise MemoryError("denied")
+
+    def _tear(self, transfer: Any, size: int) -> None:
+        """Half of a block was overwritten, with nothing that means anything."""
+        pool = self.host if transfer.kind.name == "SWAP_OUT" else self.device
+        first = transfer.target * size
+        pool[first : first + -(-size // 2)] = ~POISON
+
     def _run_journal(self, launch: Launch, group: int) -> int:
         """Every transfer of the journal, one by one and literally; then poison what holds nothing. Returns bytes."""
         size = launch.block_size
@@ -235,6 +258,8 @@ class TokenMemory:
         for kind, source, target in launch.journals[group]:
             read, written = pools[kind.name]
             written[target * size : (target + 1) * size] = read[source * size : (source + 1) * size]
+        if launch.torn and launch.torn[group] is not None:
+            self._tear(launch.torn[group], size)
         if launch.empty:
             self.device[launch.empty[group][0]] = POISON
             self.host[launch.empty[group][1]] = POISON
