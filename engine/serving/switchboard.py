@@ -16,14 +16,14 @@ import threading
 import time
 from collections import OrderedDict, deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 
 import msgspec
 import zmq
 
 from ...ipc import protocol, telemetry
-from ...ipc.endpoint import Endpoint, process_alive
+from ...ipc.endpoint import Endpoint
 from ...ipc.ledger import Ledger
 from ...ipc.protocol import (
     GONE_AFTER_S,
@@ -35,7 +35,6 @@ from ...ipc.protocol import (
     EngineMessage,
     EngineStatus,
     Failed,
-    Finished,
     GetConfig,
     GetStatus,
     Hello,
@@ -43,13 +42,9 @@ from ...ipc.protocol import (
     Pong,
     SettingInfo,
     StatusReply,
-    Tokens,
     Welcome,
 )
-
-#: What may wait for one client before it is given up.
-MAX_BACKLOG_BYTES = 64 * 1024 * 1024
-MAX_BACKLOG_MESSAGES = 100_000
+from .peers import GivenUp, Peer
 
 #: Messages that the sockets themselves hold for one receiver.
 CONTROL_QUEUE = 1000
@@ -76,86 +71,6 @@ class ClientGone:
 @dataclass(slots=True)
 class SwitchboardFailed:
     """The socket thread ended on an error; the engine cannot be reached any more."""
-
-
-@dataclass(slots=True)
-class _Peer:
-    """A client that said hello. ``backlog`` holds what its socket did not take yet, after what is to be repeated."""
-
-    identity: bytes
-    name: str
-    heard: float
-    ledger: Ledger | None = None  # of a client that numbers its messages
-    pid: int = 0  # its process, where that can be looked at
-    away: bool = False  # its connection broke, and it did not come back yet
-    probed: float = 0.0
-    again: deque[bytes] = field(default_factory=deque)  # frames sent once that it has not seen
-    backlog: deque[EngineMessage] = field(default_factory=deque)
-    backlog_bytes: int = 0
-    unsent: dict[tuple[str, int], Tokens] = field(default_factory=dict)
-
-    def write(self, message: EngineMessage) -> bytes:
-        """The message's frame; of a client that numbers messages, it is the next one as soon as it :meth:`left`."""
-        return protocol.encode(message) if self.ledger is None else self.ledger.write(message)
-
-    def left(self, frame: bytes) -> None:
-        if self.ledger is not None:
-            self.ledger.sent(frame)
-
-    def hold(self, message: EngineMessage) -> None:
-        self.backlog_bytes += _size(message)
-        if isinstance(message, Tokens):
-            earlier = self.unsent.get((message.id, message.index))
-            if earlier is not None:
-                earlier.token_ids = earlier.token_ids + message.token_ids
-                earlier.text += message.text
-                return
-            self.unsent[message.id, message.index] = message
-        self.backlog.append(message)
-
-    @property
-    def waiting(self) -> bool:
-        return bool(self.again or self.backlog)
-
-    def send_waiting(self, send: Callable[[bytes], None]) -> None:
-        """Send what waits, until ``send`` raises."""
-        while self.again:
-            send(self.again[0])
-            self.again.popleft()
-        while self.backlog:
-            message = self.backlog[0]
-            frame = self.write(message)
-            send(frame)
-            self.left(frame)
-            self.backlog.popleft()
-            self.backlog_bytes -= _size(message)
-            if isinstance(message, Tokens):
-                del self.unsent[message.id, message.index]
-
-    @property
-    def too_far_behind(self) -> bool:
-        return self.backlog_bytes > MAX_BACKLOG_BYTES or len(self.backlog) > MAX_BACKLOG_MESSAGES
-
-    def lost(self) -> bool:
-        """Whether a client whose connection broke cannot come back: its process has ended."""
-        return self.pid > 0 and not process_alive(self.pid, 0.0)
-
-
-def _size(message: EngineMessage) -> int:
-    """About how many bytes a message takes; of tokens that melted together, the sum of theirs."""
-    if isinstance(message, Tokens):
-        return 5 * len(message.token_ids) + len(message.text)
-    return len(protocol.encode(message))
-
-
-@dataclass(slots=True)
-class _GivenUp:
-    """A client that does not know yet that it was given up; ``ends`` is what became of its requests."""
-
-    name: str
-    numbered: bool
-    notice: Failed
-    ends: list[Failed] = field(default_factory=list)
 
 
 class Switchboard(threading.Thread):
@@ -187,8 +102,8 @@ class Switchboard(threading.Thread):
         self._wake_out.setblocking(False)
         self._awake = False
         self._closing = False
-        self._peers: dict[str, _Peer] = {}
-        self._given_up: OrderedDict[str, _GivenUp] = OrderedDict()
+        self._peers: dict[str, Peer] = {}
+        self._given_up: OrderedDict[str, GivenUp] = OrderedDict()
         self._publishing = threading.Lock()
         self._subscribed: frozenset[bytes] = frozenset()
         #: Last sequence number of each topic.
@@ -330,9 +245,9 @@ class Switchboard(threading.Thread):
         if hello.numbered:
             if client in self._peers:
                 self._forget(client, "The client began anew.")
-            self._peers[client] = _Peer(identity, hello.client, now, Ledger(), hello.pid)
+            self._peers[client] = Peer(identity, hello.client, now, Ledger(), hello.pid)
         else:
-            self._peers.setdefault(client, _Peer(identity, hello.client, now))
+            self._peers.setdefault(client, Peer(identity, hello.client, now))
         return True
 
     def _resume(self, identity: bytes, client: str, hello: Hello) -> bool:
@@ -364,7 +279,7 @@ class Switchboard(threading.Thread):
         if given_up.numbered:
             self._reply(identity, notice)
             return
-        self._peers[client] = peer = _Peer(identity, given_up.name, now)
+        self._peers[client] = peer = Peer(identity, given_up.name, now)
         for message in (*given_up.ends, notice):
             peer.hold(message)
 
@@ -394,7 +309,7 @@ class Switchboard(threading.Thread):
         peer = self._peers.get(client)
         if peer is None:
             if client in self._given_up:
-                self._end_for(self._given_up[client], message)
+                self._given_up[client].end(message)
             return
         if not peer.waiting and not peer.away:
             frame = peer.write(message)
@@ -413,7 +328,7 @@ class Switchboard(threading.Thread):
             text = f"The client left {peer.backlog_bytes:,} bytes of answers unread and was given up."
             self._give_up(client, Failed(code="slow_client", message=text))
 
-    def _put(self, peer: _Peer, frame: bytes) -> None:
+    def _put(self, peer: Peer, frame: bytes) -> None:
         self._control.send_multipart([peer.identity, frame], zmq.NOBLOCK)
 
     def _retry(self) -> None:
@@ -440,7 +355,7 @@ class Switchboard(threading.Thread):
                 elif peer.lost():
                     self._forget(client, "The client's process ended.")
 
-    def _disconnected(self, client: str, peer: _Peer, error: zmq.ZMQError) -> None:
+    def _disconnected(self, client: str, peer: Peer, error: zmq.ZMQError) -> None:
         """Its connection broke: wait for it to come back, if it can."""
         if error.errno != zmq.EHOSTUNREACH:
             raise error
@@ -451,20 +366,12 @@ class Switchboard(threading.Thread):
     def _give_up(self, client: str, notice: Failed) -> None:
         """Forget a client that may speak again, and then hears ``notice``."""
         peer = self._peers[client]
-        self._given_up[client] = given_up = _GivenUp(peer.name, peer.ledger is not None, notice)
+        self._given_up[client] = given_up = GivenUp(peer.name, peer.ledger is not None, notice)
         for message in peer.backlog:
-            self._end_for(given_up, message)
+            given_up.end(message)
         while len(self._given_up) > 1000:
             self._given_up.popitem(last=False)
         self._forget(client, notice.message)
-
-    @staticmethod
-    def _end_for(given_up: _GivenUp, message: EngineMessage) -> None:
-        """None of its requests stays open for a client that was given up, nor seems whole with some of it missing."""
-        if isinstance(message, Finished):
-            given_up.ends.append(msgspec.structs.replace(given_up.notice, id=message.id))
-        elif isinstance(message, Failed):
-            given_up.ends.append(message)
 
     def _forget(self, client: str, reason: str) -> None:
         del self._peers[client]

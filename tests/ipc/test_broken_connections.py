@@ -16,6 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pagedeck.engine.serving import switchboard
+from pagedeck.engine.serving.peers import Peer
 from pagedeck.engine.serving.switchboard import ClientGone, Received
 from pagedeck.ipc import ledger, line
 from pagedeck.ipc.aio import AsyncClient
@@ -189,11 +190,11 @@ def test_what_cannot_be_repeated_is_said(
 
 def test_a_client_whose_process_ended_is_not_waited_for(board: Callable[..., Any]) -> None:
     made = board()
-    peer = switchboard._Peer(b"c", "c", 0.0, Ledger(), pid=os.getpid())
+    peer = Peer(b"c", "c", 0.0, Ledger(), pid=os.getpid())
     assert not peer.lost()
     peer.pid = 2**22 + 1  # above any process's number
     assert peer.lost()
-    assert not switchboard._Peer(b"c", "c", 0.0, Ledger()).lost()  # of a process elsewhere nothing is known
+    assert not Peer(b"c", "c", 0.0, Ledger()).lost()  # of a process elsewhere nothing is known
     assert made.inbox.empty()
 
 

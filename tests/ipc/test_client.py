@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 import pytest
 import zmq
-from pagedeck.engine.serving import switchboard
+from pagedeck.engine.serving import peers, switchboard
 from pagedeck.ipc import line, protocol
 from pagedeck.ipc.client import Client, EngineError, EngineGone
 from pagedeck.ipc.endpoint import Connection, bind, process_started
@@ -367,7 +367,7 @@ def test_tokens_for_a_client_that_does_not_read_melt_together(board: Callable[..
 
 
 def test_a_client_too_far_behind_is_given_up(board: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(switchboard, "MAX_BACKLOG_BYTES", 100_000)
+    monkeypatch.setattr(peers, "MAX_BACKLOG_BYTES", 100_000)
     made = board()
     socket = zmq.Context.instance().socket(zmq.DEALER)
     socket.set(zmq.LINGER, 0)
