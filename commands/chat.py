@@ -15,6 +15,9 @@ from ..ipc.protocol import ChatMessage, Finished, Submit
 from ..ipc.vocabulary import EngineState, Refused, SamplingParams
 from .terminal import Progress, duration
 
+#: Seconds to wait for an answer to a cancel: the engine finishes its step first.
+PATIENCE_S = 120.0
+
 _HELP = "Ctrl-C cancels an answer, and leaves when pressed again; /new forgets the conversation."
 
 
@@ -60,6 +63,7 @@ class Conversation:
 
 def chat(engine: str | None, prompt: str | None, *, system: str | None, sampling: SamplingParams) -> int:
     with _engine(engine) as client:
+        client.timeout = PATIENCE_S
         if client.hello.state == EngineState.LOADING:
             print("Waiting for the engine to load its model", file=sys.stderr)
             client.wait_ready()

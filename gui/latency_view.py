@@ -134,13 +134,14 @@ class LatencyView(Translated, QWidget):
         palette = theme.current().palette
         percentiles = (
             Series("p50", palette.decode, 2.0),
-            Series("p95", theme.mix(palette.decode, palette.window, 0.3), 1.5),
-            Series("p99", theme.mix(palette.decode, palette.window, 0.5), 1.0),
+            Series("p95", theme.mix(palette.decode, palette.window, 0.16), 1.5),
+            Series("p99", theme.mix(palette.decode, palette.window, 0.32), 1.0),
         )
         for name in LATENCIES:
             self.charts[name].set_series(percentiles)
+        prompt = theme.mix(palette.prefill, palette.ink, 0.3)  # a thin line needs more contrast than a bar
         self.charts["throughput"].set_series(
-            (Series(self.tr("output"), palette.decode, 2.0), Series(self.tr("prompt"), palette.prefill, 2.0))
+            (Series(self.tr("output"), palette.decode, 2.0), Series(self.tr("prompt"), prompt, 2.0))
         )
         words = {
             "forward_ms": self.tr("forward"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from pagedeck.gui import theme
 from pagedeck.gui.chart import POINTS, format_value
 from pagedeck.gui.i18n import Languages
 from pagedeck.gui.latency_view import LatencyView
@@ -43,6 +44,18 @@ class Shown:
 @pytest.fixture
 def shown(qtbot: QtBot, link: ScriptedLink, languages: Languages) -> Shown:
     return Shown(qtbot, link)
+
+
+@pytest.mark.parametrize("mode", ["light", "dark"])
+def test_every_line_can_be_seen(shown: Shown, mode: str) -> None:
+    before = theme.current().mode
+    theme.current().set_mode(mode)
+    window = theme.current().palette.window
+    for name, chart in shown.view.charts.items():
+        if name != "split":
+            for series in chart._series:
+                assert theme.contrast(series.colour, window) >= 3, (name, series.name)
+    theme.current().set_mode(before)
 
 
 def test_a_chart_without_values_has_no_scale(shown: Shown) -> None:
