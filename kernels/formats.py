@@ -24,7 +24,8 @@ def encode(rows: Tensor, dtype: torch.dtype) -> Tensor:
         return rows.to(dtype)
     rows = rows.float()
     scale = rows.abs().amax(-1, keepdim=True) / LARGEST_INT8
-    values = (rows / torch.where(scale == 0, 1, scale)).round().nan_to_num().to(torch.int8)
+    values = (rows / torch.where(scale == 0, 1, scale)).nan_to_num()
+    values = values.clamp(-LARGEST_INT8, LARGEST_INT8).round().to(torch.int8)
     padding = torch.zeros((*rows.shape[:-1], SCALE_BYTES - 4), dtype=torch.int8, device=rows.device)
     return torch.cat([values, scale.view(torch.int8), padding], dim=-1)
 

@@ -10,38 +10,55 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from .elements import magnitude, narrowed, pointers, scale_of, scaled
 from .tilings import next_power_of_two
 
 CHUNK = 4096  # elements a program copies; wide enough for full-width loads, small enough to spread over the device
 
 
-def write_kv(key: Tensor, value: Tensor, pool: Tensor, slots: Tensor) -> None:
-    """Store ``key`` and ``value`` [T, H, D] in ``pool`` [2, num_slots, H, D]; slot -1 is skipped."""
+def write_kv(key: Tensor, value: Tensor, pool: Tensor, slots: Tensor, *, converts_float8: bool) -> None:
+    """Store ``key`` and ``value`` [T, H, D] in ``pool`` [2, num_slots, H, ...]; slot -1 is skipped."""
     tokens, kv_heads, head_dim = key.shape
     if tokens == 0:
         return
-    write_kernel[(tokens,)](
-        key, value, pool[0], pool[1], slots,
-        key.stride(0), key.stride(1), value.stride(0), value.stride(1), pool.stride(1),
-        HEAD_DIM=head_dim, ROW=kv_heads * head_dim, WIDTH=next_power_of_two(kv_heads * head_dim), num_warps=4,
+    numbers, scales = pointers(pool, converts_float8)
+    write_kernel[(tokens, kv_heads)](
+        key, value, numbers, scales, slots,
+        key.stride(0), key.stride(1), value.stride(0), value.stride(1), pool.stride(0), pool.stride(1),
+        HEAD_DIM=head_dim, WIDTH=next_power_of_two(head_dim), HEAD_STRIDE=pool.stride(2), num_warps=1,
     )  # fmt: skip
 
 
 @triton.jit
 def write_kernel(
-    key, value, keys, values, slots, key_stride, key_head_stride, value_stride, value_head_stride, slot_stride,
-    HEAD_DIM: tl.constexpr, ROW: tl.constexpr, WIDTH: tl.constexpr,
+    key, value, pool, scales, slots, key_stride, key_head_stride, value_stride, value_head_stride,
+    plane_stride, slot_stride,
+    HEAD_DIM: tl.constexpr, WIDTH: tl.constexpr, HEAD_STRIDE: tl.constexpr,
 ):  # fmt: skip
     token = tl.program_id(0).to(tl.int64)
+    head = tl.program_id(1)
     slot = tl.load(slots + token)
-    element = tl.arange(0, WIDTH)
-    head = element // HEAD_DIM
-    column = element % HEAD_DIM
-    kept = element < tl.where(slot >= 0, ROW, 0)
-    k = tl.load(key + token * key_stride + head * key_head_stride + column, mask=kept)
-    v = tl.load(value + token * value_stride + head * value_head_stride + column, mask=kept)
-    tl.store(keys + slot * slot_stride + element, k, mask=kept)
-    tl.store(values + slot * slot_stride + element, v, mask=kept)
+    if slot < 0:
+        return
+    place = slot * slot_stride + head * HEAD_STRIDE
+    store_head(key + token * key_stride + head * key_head_stride, pool, scales, place, HEAD_DIM, WIDTH)
+    store_head(
+        value + token * value_stride + head * value_head_stride, pool, scales, plane_stride + place, HEAD_DIM, WIDTH
+    )
+
+
+@triton.jit
+def store_head(source, pool, scales, place, HEAD_DIM: tl.constexpr, WIDTH: tl.constexpr):
+    """Copy one head's key or value into the pool at element ``place``, in the pool's format."""
+    column = tl.arange(0, WIDTH)
+    inside = column < HEAD_DIM
+    x = tl.load(source + column, mask=inside, other=0.0).to(tl.float32)
+    if pool.dtype.element_ty == tl.int8:
+        scale = scale_of(magnitude(x, 0))
+        tl.store(scales + (place + HEAD_DIM) // 4, scale)
+        tl.store(pool + place + column, scaled(x, scale), mask=inside)
+    else:
+        tl.store(pool + place + column, narrowed(x, pool.dtype.element_ty), mask=inside)
 
 
 def copy_rows(

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import os
 from functools import cache
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from .. import PagedBatch
-from ..reference import ReferenceOps, rotate
 from ..runs import block_runs
+from .split import split
 from .tilings import ROCM, decode_tiling, prefill_tiling
 
-QUANTISED = (torch.int8, torch.float8_e4m3fn)
 STAGING = 64 << 20  # bytes on the device through which blocks travel to and from the host
 
 
@@ -22,6 +22,13 @@ class TritonOps:
 
     Rows of an attention result that belong to no sequence are not written. Transfers to and from the host pool are
     queued on the current stream: wait for it before the CPU touches the host pool.
+
+    What a forward runs (all but copies between pools) asks nothing of the device and can be captured in a CUDA graph.
+    The launches depend on the shapes and strides of the tensors, and on ``decodes``, ``max_context`` and
+    ``block_size`` of the batch: these a replay repeats. Only what the tensors hold may change, ``query_start`` only
+    among rows that belong to prompt chunks. Sequences that pad a batch have a context of 0 and slots of -1; their
+    results are zero. ``max_context`` should be no less than any context that a replay meets; where it is, the result
+    is still right, and slow.
     """
 
     name = "triton"
@@ -32,22 +39,26 @@ class TritonOps:
     def write_kv(self, key: Tensor, value: Tensor, pool: Tensor, slots: Tensor) -> None:
         from . import kv
 
-        if pool.dtype in QUANTISED:
-            ReferenceOps().write_kv(key, value, pool, slots)
-            return
-        kv.write_kv(_dense_rows(key), _dense_rows(value), pool, slots)
+        converts = device_facts(key.device).converts_float8
+        kv.write_kv(_dense_rows(key), _dense_rows(value), pool, slots, converts_float8=converts)
 
     def rotate_and_write_kv(
         self, query: Tensor, key: Tensor, value: Tensor, cos: Tensor, sin: Tensor, pool: Tensor, slots: Tensor
     ) -> Tensor:
-        self.write_kv(rotate(key, cos, sin), value, pool, slots)
-        return rotate(query, cos, sin)
+        from . import rotary
+
+        converts = device_facts(key.device).converts_float8
+        return rotary.rotate_and_write_kv(query, key, value, cos, sin, pool, slots, converts_float8=converts)
 
     def rms_norm(self, x: Tensor, weight: Tensor, eps: float, residual: Tensor | None = None) -> Tensor:
-        return ReferenceOps().rms_norm(x, weight, eps, residual)
+        from . import norm
+
+        return norm.rms_norm(x, weight, eps, residual)
 
     def silu_mul(self, gate_up: Tensor) -> Tensor:
-        return ReferenceOps().silu_mul(gate_up)
+        from . import activation
+
+        return activation.silu_mul(gate_up)
 
     def paged_attention(
         self,
@@ -60,35 +71,30 @@ class TritonOps:
         softcap: float = 0.0,
         sinks: Tensor | None = None,
     ) -> Tensor:
-        if pool.dtype in QUANTISED:
-            return ReferenceOps().paged_attention(
-                query, pool, batch, scale=scale, window=window, softcap=softcap, sinks=sinks
-            )
-        from .decode import decode_attention, segments_for
+        from .attention import Attention
+        from .decode import decode_attention
         from .prefill import prefill_attention
 
         query = _dense_rows(query)
-        out = torch.empty_like(query, memory_format=torch.contiguous_format)
+        facts = device_facts(query.device)
+        attention = Attention(
+            query, pool, torch.empty_like(query, memory_format=torch.contiguous_format), batch.block_size,
+            scale, window, softcap, sinks, facts.converts_float8,
+            upcast=interpreted() and (query.dtype == torch.bfloat16 or pool.dtype == torch.int8),
+        )  # fmt: skip
+        shape = (facts.arch, attention.head_dim, query.element_size(), attention.group)
+        narrow = pool.element_size() == 1
         sequences, decodes = len(batch.context_len), batch.decodes
-        kv_heads, head_dim = pool.shape[2:]
-        arch, processors = device_facts(query.device)
-        shape = (arch, head_dim, pool.element_size(), query.shape[1] // kv_heads)
-        upcast = interpreted() and pool.dtype == torch.bfloat16
         if decodes:
-            visible = min(batch.max_context, window) if window > 0 else batch.max_context
-            decode_attention(
-                query[:decodes], pool, batch.block_tables, batch.context_len, batch.block_size,
-                scale=scale, window=window, softcap=softcap, sinks=sinks, out=out, upcast=upcast,
-                tiling=decode_tiling(*shape), segments=segments_for(decodes, kv_heads, visible, processors),
-            )  # fmt: skip
+            cut = split(decodes, attention.kv_heads, attention.visible(batch.max_context), facts.processors)
+            tables, context = batch.block_tables[:decodes], batch.context_len[:decodes]
+            decode_attention(attention, tables, context, decode_tiling(*shape, narrow=narrow), cut)
         if decodes < sequences:
             prefill_attention(
-                query, pool, batch.query_start[decodes:], batch.block_tables[decodes:], batch.context_len[decodes:],
-                batch.block_size, tokens=len(query) - decodes,
-                scale=scale, window=window, softcap=softcap, sinks=sinks, out=out, upcast=upcast,
-                tiling=prefill_tiling(*shape),
+                attention, batch.query_start[decodes:], batch.block_tables[decodes:], batch.context_len[decodes:],
+                prefill_tiling(*shape, narrow=narrow), tokens=len(query) - decodes,
             )  # fmt: skip
-        return out
+        return attention.out
 
     def copy_blocks(self, pool: Tensor, source: Tensor, target: Tensor, block_size: int) -> None:
         from . import kv
@@ -120,14 +126,24 @@ class TritonOps:
             kv.scatter(staging, pool, some.to(pool.device), block_size)
 
 
+class DeviceFacts(NamedTuple):
+    arch: int  # see :mod:`.tilings`
+    processors: int
+
+    @property
+    def converts_float8(self) -> bool:
+        """Whether the hardware turns float8 (e4m3fn) into wider numbers and back."""
+        return self.arch >= 89 and self.arch != ROCM
+
+
 @cache
-def device_facts(device: torch.device) -> tuple[int, int]:
-    """Architecture (see :mod:`.tilings`) and number of processors; an A100's where only the interpreter can run."""
+def device_facts(device: torch.device) -> DeviceFacts:
+    """An A100's where only the interpreter can run."""
     if device.type == "cpu":
-        return 80, 108
+        return DeviceFacts(80, 108)
     facts = torch.cuda.get_device_properties(device)
     arch = ROCM if torch.version.hip else facts.major * 10 + facts.minor
-    return arch, facts.multi_processor_count
+    return DeviceFacts(arch, facts.multi_processor_count)
 
 
 def interpreted() -> bool:

@@ -14,56 +14,34 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from .softmax import absorb, bend, product
-from .tilings import Tiling, next_power_of_two
-
-LOG2E = tl.constexpr(1.4426950408889634)
+from .attention import LOG2E, Attention, walk
+from .tilings import Tiling
 
 
 def prefill_attention(
-    query: Tensor,
-    pool: Tensor,
-    query_start: Tensor,
-    tables: Tensor,
-    context: Tensor,
-    block_size: int,
-    *,
-    tokens: int,
-    scale: float,
-    window: int,
-    softcap: float,
-    sinks: Tensor | None,
-    out: Tensor,
-    tiling: Tiling,
-    upcast: bool,
+    attention: Attention, query_start: Tensor, tables: Tensor, context: Tensor, tiling: Tiling, *, tokens: int
 ) -> None:
-    """Attention of the sequences of ``query_start`` [S + 1] (rows into ``query`` [T, Hq, D], ``tokens`` at most in
-    all), written to their rows of ``out``."""
+    """The rows of ``attention`` that ``query_start`` [S + 1] names, ``tokens`` in all at most, for sequences with block
+    ``tables`` [S, M] and ``context`` [S] tokens."""
     sequences = len(context)
-    heads, head_dim = query.shape[1:]
-    kv_heads = pool.shape[2]
-    group = heads // kv_heads
-    strip = tiling.rows // group
-    prefill_kernel[(tokens // strip + sequences, kv_heads)](
-        query, pool[0], pool[1], query_start, tables, context, sinks if sinks is not None else query, out,
-        query.stride(0), query.stride(1), out.stride(0), out.stride(1), pool.stride(1), tables.stride(0),
-        sequences, block_size.bit_length() - 1, window, scale, softcap,
-        GROUP=group, HEAD_DIM=head_dim, WIDTH=next_power_of_two(head_dim), ROWS=tiling.rows, STRIP=strip,
-        TILE=tiling.positions, WINDOWED=window > 0, CAPPED=softcap > 0, SINKS=sinks is not None, UPCAST=upcast,
-        num_warps=tiling.warps, num_stages=tiling.stages,
+    strip = tiling.rows // attention.group
+    attention.launch(
+        prefill_kernel, (tokens // strip + sequences, attention.kv_heads), tables, tiling,
+        query_start, context, sequences, STRIP=strip,
     )  # fmt: skip
 
 
 @triton.jit(do_not_specialize=["table_stride", "sequences", "block_shift", "window"])
 def prefill_kernel(
-    query, keys, values, query_start, tables, context, sinks, out,
-    query_stride, query_head_stride, out_stride, out_head_stride, slot_stride, table_stride,
-    sequences, block_shift, window, scale, softcap,
-    GROUP: tl.constexpr, HEAD_DIM: tl.constexpr, WIDTH: tl.constexpr, ROWS: tl.constexpr, STRIP: tl.constexpr,
-    TILE: tl.constexpr,
+    query, pool, scales, tables, sinks, out,
+    query_stride, query_head_stride, plane_stride, slot_stride, table_stride, block_shift, window, scale, softcap,
+    query_start, context, sequences,
+    GROUP: tl.constexpr, HEAD_DIM: tl.constexpr, WIDTH: tl.constexpr, HEAD_STRIDE: tl.constexpr,
+    ROWS: tl.constexpr, TILE: tl.constexpr, STRIP: tl.constexpr,
     WINDOWED: tl.constexpr, CAPPED: tl.constexpr, SINKS: tl.constexpr, UPCAST: tl.constexpr,
 ):  # fmt: skip
-    program = tl.program_id(0)
+    # Strips late in a sequence see most of it: they go first, so that none of them runs alone at the end.
+    program = tl.num_programs(0) - 1 - tl.program_id(0)
     kv_head = tl.program_id(1)
     base = tl.load(query_start)
     # Sequence s owns the programs from strips(tokens before it) + s on: enough for its last, partly filled strip.
@@ -79,6 +57,8 @@ def prefill_kernel(
     begin = tl.load(query_start + sequence)
     count = tl.load(query_start + sequence + 1) - begin
     first_token = (program - ((begin - base) // STRIP + low)) * STRIP
+    if first_token >= count:
+        return
     length = tl.load(context + sequence)
     prefix = length - count
 
@@ -92,41 +72,33 @@ def prefill_kernel(
     source = query + place[:, None] * query_stride + head[:, None] * query_head_stride + column[None, :]
     q = tl.load(source, mask=live, other=0.0)
 
-    own = prefix + token
-    stop = tl.minimum(prefix + first_token + STRIP, length)
-    if first_token >= count:
-        stop = 0
-    start = 0
-    if WINDOWED:
-        start = tl.maximum(prefix + first_token - window + 1, 0)
-
     largest = tl.full([ROWS], float("-inf"), tl.float32)
     total = tl.zeros([ROWS], tl.float32)
     weighted = tl.zeros([ROWS, WIDTH], tl.float32)
     if SINKS:
         largest = tl.load(sinks + head).to(tl.float32) * LOG2E
-        total = total + 1.0
+        total += 1.0
 
     table = tables + sequence * table_stride
-    column_offset = kv_head * HEAD_DIM + column
-    for first in range(start, stop, TILE):
-        position = first + tl.arange(0, TILE)
-        exists = position < stop
-        block = tl.load(table + (position >> block_shift), mask=exists, other=0).to(tl.int64)
-        slot = (block << block_shift) + (position & ((1 << block_shift) - 1))
-        offset = slot[:, None] * slot_stride + column_offset[None, :]
-        present = exists[:, None] & (column[None, :] < HEAD_DIM)
-        k = tl.load(keys + offset, mask=present, other=0.0)
-        v = tl.load(values + offset, mask=present, other=0.0)
-        scores = product(q, tl.trans(k), UPCAST) * scale
-        if CAPPED:
-            scores = bend(scores, softcap)
-        seen = exists[None, :] & (position[None, :] <= own[:, None])
-        if WINDOWED:
-            seen = seen & (position[None, :] > own[:, None] - window)
-        scores = tl.where(seen, scores * LOG2E, float("-inf"))
-        largest, total, weighted = absorb(scores, v, largest, total, weighted, UPCAST)
+    own = prefix + token
+    start = 0
+    stop = tl.minimum(prefix + first_token + STRIP, length)
+    if WINDOWED:
+        start = tl.maximum(prefix + first_token - window + 1, 0)
+    else:
+        # Whole tiles before the strip's first token are seen by all of its rows: nothing there needs a mask.
+        start = (prefix + first_token + 1) // TILE * TILE
+        largest, total, weighted = walk(
+            q, pool, scales, table, own, 0, start, largest, total, weighted,
+            kv_head, plane_stride, slot_stride, block_shift, window, scale, softcap,
+            HEAD_DIM, WIDTH, HEAD_STRIDE, TILE, False, False, False, CAPPED, UPCAST,
+        )  # fmt: skip
+    largest, total, weighted = walk(
+        q, pool, scales, table, own, start, stop, largest, total, weighted,
+        kv_head, plane_stride, slot_stride, block_shift, window, scale, softcap,
+        HEAD_DIM, WIDTH, HEAD_STRIDE, TILE, True, True, WINDOWED, CAPPED, UPCAST,
+    )  # fmt: skip
 
     result = weighted / tl.where(total == 0.0, 1.0, total)[:, None]
-    target = out + place[:, None] * out_stride + head[:, None] * out_head_stride + column[None, :]
+    target = out + (place[:, None] * tl.num_programs(1) * GROUP + head[:, None]) * HEAD_DIM + column[None, :]
     tl.store(target, result.to(out.dtype.element_ty), mask=live)

@@ -16,32 +16,31 @@ from typing import Any
 os.environ["TRITON_INTERPRET"] = "1"
 
 import kv_checks
+import row_checks
 import torch
 from paged_cases import Case, Problem, build, worst
-from pagedeck.kernels.triton import decode
-from pagedeck.kernels.triton.ops import TritonOps, device_facts
-from pagedeck.kernels.triton.tilings import decode_tiling
+from pagedeck.kernels.triton import ops
+from pagedeck.kernels.triton.ops import TritonOps
+from pagedeck.kernels.triton.split import Split, split
+
+CHECKS = kv_checks.CHECKS | row_checks.CHECKS
 
 torch.use_deterministic_algorithms(True)  # fills what torch.empty returns with NaN
 
 
 def attend(case: Case, problem: Problem) -> torch.Tensor:
-    if not case.segments:
+    if case.span:
+        ops.split = lambda *facts: Split(-(-max(1, max(case.contexts)) // case.span), case.span)
+    try:
         return TritonOps().paged_attention(problem.query, problem.pool, problem.batch, **problem.options)
-    arch, _ = device_facts(problem.query.device)
-    out = torch.full_like(problem.query, float("nan"), memory_format=torch.contiguous_format)
-    decode.decode_attention(
-        problem.query, problem.pool, problem.batch.block_tables, problem.batch.context_len, case.block_size,
-        **problem.options, out=out, segments=case.segments, upcast=case.dtype == "bfloat16",
-        tiling=decode_tiling(arch, case.head_dim, problem.pool.element_size(), case.group),
-    )  # fmt: skip
-    return out
+    finally:
+        ops.split = split
 
 
 def answer(request: dict[str, Any]) -> dict[str, Any]:
     try:
         if "check" in request:
-            kv_checks.CHECKS[request["check"]](TritonOps(), getattr(torch, request["dtype"]))
+            CHECKS[request["check"]](TritonOps(), getattr(torch, request["dtype"]))
             return {"error": 0.0}
         case = Case(**request["case"])
         problem = build(case)

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from pagedeck.kernels import PagedBatch
+from pagedeck.kernels.formats import decode, encode, raw
 from pagedeck.kernels.reference import ReferenceOps
 from torch import Tensor
 
@@ -23,11 +24,12 @@ class Case:
     group: int = 3
     head_dim: int = 64
     dtype: str = "float32"
+    pool: str = ""  # the type that keys and values are kept in, if another
     window: int = 0
     softcap: float = 0.0
     sinks: bool = False
     padding: int = 0  # query rows beyond the last sequence's
-    segments: int = 0  # for the Triton kernels; 0 leaves it to them
+    span: int = 0  # positions of a segment, for the Triton kernels; 0 leaves it to them
 
     @property
     def label(self) -> str:
@@ -61,7 +63,8 @@ def build(case: Case, seed: int = 0) -> Problem:
     needed = [-(-c // size) for c in case.contexts]
     blocks = torch.randperm(sum(needed) + 3, generator=generator)
     slots = (len(blocks) + 1) * size - size // 2  # a tail that fills no block
-    pool = torch.full((2, slots, case.kv_heads, case.head_dim), float("nan"), dtype=dtype)
+    stored = getattr(torch, case.pool or case.dtype)
+    pool = encode(torch.full((2, slots, case.kv_heads, case.head_dim), float("nan"), dtype=dtype), stored)
     tables = torch.full((len(needed), max(needed, default=1) + 2), 2**31 - 1, dtype=torch.int32)
     start = 0
     for sequence, (count, context) in enumerate(zip(needed, case.contexts, strict=True)):
@@ -71,7 +74,8 @@ def build(case: Case, seed: int = 0) -> Problem:
         tables[sequence, oldest // size : count] = own[oldest // size :]
         position = torch.arange(oldest, context)
         used = own[position // size] * size + position % size
-        pool[:, used] = torch.randn((2, len(position), *pool.shape[2:]), generator=generator).to(dtype)
+        rows = torch.randn((2, len(position), case.kv_heads, case.head_dim), generator=generator)
+        raw(pool)[:, used] = raw(encode(rows.to(dtype), stored))
     tokens = sum(case.queries)
     heads = case.kv_heads * case.group
     # As projections give it: heads apart by more than their size.
@@ -91,11 +95,12 @@ def build(case: Case, seed: int = 0) -> Problem:
 
 
 def expected(problem: Problem) -> Tensor:
-    """The reference's answer in float64, for the same rounded inputs."""
+    """The reference's answer in float64, for the same rounded inputs and what the pool really holds."""
     options = dict(problem.options)
     if options["sinks"] is not None:
         options["sinks"] = options["sinks"].double()
-    return ReferenceOps().paged_attention(problem.query.double(), problem.pool.double(), problem.batch, **options)
+    pool = decode(problem.pool, problem.query.shape[-1]).double()
+    return ReferenceOps().paged_attention(problem.query.double(), pool, problem.batch, **options)
 
 
 def worst(result: Tensor, problem: Problem) -> float:

@@ -6,8 +6,10 @@ import math
 
 import kv_checks
 import pytest
+import row_checks
 import torch
 from paged_cases import Case, Problem, build, decodes
+from pagedeck.kernels.formats import decode, encode
 from pagedeck.kernels.reference import ReferenceOps
 
 
@@ -67,6 +69,48 @@ def test_empty_contexts_and_padding_give_zeros() -> None:
     assert not result[2:].any()
 
 
+POOLS = [torch.float32, torch.bfloat16, torch.int8, torch.float8_e4m3fn]
+
+
+@pytest.mark.parametrize("dtype", POOLS, ids=str)
 @pytest.mark.parametrize("check", kv_checks.CHECKS.values(), ids=kv_checks.CHECKS.keys())
-def test_keys_and_values(check) -> None:
-    check(ReferenceOps(), torch.float32)
+def test_keys_and_values(check, dtype: torch.dtype) -> None:
+    check(ReferenceOps(), dtype)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("check", row_checks.CHECKS.values(), ids=row_checks.CHECKS.keys())
+def test_rows(check, dtype: torch.dtype) -> None:
+    check(ReferenceOps(), dtype)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_norm_and_rotary_are_those_of_transformers(dtype: torch.dtype) -> None:
+    from transformers.models.llama.modeling_llama import LlamaRMSNorm, apply_rotary_pos_emb
+
+    norm = LlamaRMSNorm(48, eps=1e-5).to(dtype)
+    norm.weight.data = torch.randn(48).to(dtype)
+    x, residual = torch.randn(2, 7, 48).to(dtype)
+    wanted = norm(residual + x)
+    assert torch.equal(ReferenceOps().rms_norm(x, norm.weight, 1e-5, residual), wanted)
+
+    query, key = torch.randn(7, 4, 16), torch.randn(7, 2, 16)
+    angle = torch.randn(7, 8).repeat(1, 2)
+    cos, sin = angle.cos(), angle.sin()
+    turned = apply_rotary_pos_emb(query.transpose(0, 1)[None], key.transpose(0, 1)[None], cos[None], sin[None])
+    pool = torch.zeros(2, 7, 2, 16)
+    result = ReferenceOps().rotate_and_write_kv(query, key, key, cos, sin, pool, torch.arange(7))
+    assert torch.equal(result, turned[0][0].transpose(0, 1))
+    assert torch.equal(pool[0], turned[1][0].transpose(0, 1))
+
+
+@pytest.mark.parametrize("dtype", [torch.int8, torch.float8_e4m3fn], ids=str)
+def test_narrow_pools_lose_as_much_as_their_bits_say(dtype: torch.dtype) -> None:
+    rows = torch.randn(50, 3, 64, dtype=torch.float64) * torch.tensor([1e-3, 1.0, 100.0])[:, None]
+    read = decode(encode(rows, dtype), 64)
+    error = (read - rows).abs()
+    if dtype == torch.int8:
+        assert (error <= rows.abs().amax(-1, keepdim=True) / 127 / 2 * 1.0001).all()
+    else:
+        assert (error <= torch.maximum(rows.abs() / 16, torch.tensor(2.0**-10))).all()
+    torch.testing.assert_close(decode(encode(read, dtype), 64), read)

@@ -12,6 +12,8 @@ from pathlib import Path
 
 import kv_checks
 import pytest
+import row_checks
+from bounds import BOUNDS
 from paged_cases import TOLERANCE, Case, decodes
 
 pytest.importorskip("triton")
@@ -60,9 +62,14 @@ DECODES = [
     decodes(0, 100, 150, sinks=True),
     decodes(100, 300, sinks=True, window=37, softcap=2.0, dtype="float16"),
     # Segments: fewer than tiles, as many, more; empty ones; a context of nothing.
-    *(decodes(0, 1, 33, 100, 257, segments=s, kv_heads=1) for s in (2, 4, 16)),
-    decodes(300, 40, segments=4, window=150, sinks=True, softcap=5.0, dtype="float16"),
-    decodes(0, 70, segments=8, sinks=True, head_dim=80, dtype="bfloat16"),
+    *(decodes(0, 1, 33, 100, 257, span=s, kv_heads=1) for s in (128, 32, 16)),
+    decodes(300, 40, span=64, window=150, sinks=True, softcap=5.0, dtype="float16"),
+    decodes(0, 70, span=16, sinks=True, head_dim=80, dtype="bfloat16"),
+    *(decodes(0, 70, 130, pool=p, dtype=d) for p in ("int8", "float8_e4m3fn") for d in ("float32", "float16")),
+    decodes(70, 130, pool="int8", dtype="bfloat16", head_dim=80, block_size=8),
+    decodes(70, 130, pool="float8_e4m3fn", dtype="bfloat16", head_dim=96, block_size=256),
+    decodes(0, 1, 100, 257, pool="int8", span=32, window=90, sinks=True, softcap=3.0, head_dim=128, group=4),
+    decodes(0, 1, 100, 257, pool="float8_e4m3fn", span=32, window=90, sinks=True, softcap=3.0, dtype="float16"),
 ]  # fmt: skip
 
 PREFILLS = [
@@ -78,6 +85,9 @@ PREFILLS = [
     Case((1, 30), (60, 80), sinks=True, window=20, softcap=3.0, head_dim=80, kv_heads=1, dtype="float16"),
     Case((20,), (40,), head_dim=96, block_size=128, kv_heads=1),
     Case((20,), (70,), head_dim=256, block_size=16, kv_heads=1, group=2, dtype="float16"),
+    *(Case((1, 30), (50, 90), pool=p, dtype=d) for p in ("int8", "float8_e4m3fn") for d in ("float32", "float16")),
+    Case((5, 21), (5, 60), pool="int8", window=20, sinks=True, softcap=3.0, head_dim=80, kv_heads=1, dtype="bfloat16"),
+    Case((5, 21), (5, 60), pool="float8_e4m3fn", window=20, sinks=True, softcap=3.0, head_dim=96, kv_heads=1),
 ]
 
 
@@ -86,38 +96,21 @@ def test_attention(ask: Ask, case: Case) -> None:
     assert ask({"case": dataclasses.asdict(case)}) < TOLERANCE[case.dtype]
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16", "int8", "float8_e4m3fn"])
 @pytest.mark.parametrize("check", kv_checks.CHECKS)
 def test_keys_and_values(ask: Ask, check: str, dtype: str) -> None:
     ask({"check": check, "dtype": dtype})
 
 
-# Kernel and architecture: the most registers a thread, and bytes of shared memory by head size. Shared memory decides
-# how many programs a processor holds (of 164 KiB on sm_80, 228 on sm_90), registers likewise (65,536 for all threads).
-REGISTERS = {
-    ("decode", 80): 128,
-    ("decode", 90): 168,
-    ("prefill", 80): 255,
-    ("prefill", 90): 255,
-    ("merge", 80): 168,
-    ("merge", 90): 168,
-    ("write_kv", 80): 32,
-    ("write_kv", 90): 32,
-    ("copy", 80): 72,
-    ("copy", 90): 72,
-}
-SHARED = {
-    ("decode", 80): {64: 21_000, 80: 40_000, 128: 40_000, 256: 42_000},
-    ("decode", 90): {64: 40_000, 80: 40_000, 128: 40_000, 256: 76_000},
-    ("prefill", 80): {64: 25_000, 80: 66_000, 128: 66_000, 256: 70_000},
-    ("prefill", 90): {64: 50_000, 80: 99_000, 128: 99_000, 256: 197_000},
-    **{(kernel, arch): {128: 2_048} for kernel in ("merge", "write_kv", "copy") for arch in (80, 90)},
-}
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+@pytest.mark.parametrize("check", row_checks.CHECKS)
+def test_rows(ask: Ask, check: str, dtype: str) -> None:
+    ask({"check": check, "dtype": dtype})
 
 
 def compiled(*arguments: str) -> list[dict]:
     run = subprocess.run(
-        [sys.executable, str(HERE / "compile_kernels.py"), *arguments], capture_output=True, text=True, timeout=280
+        [sys.executable, str(HERE / "compile_kernels.py"), *arguments], capture_output=True, text=True, timeout=560
     )
     assert run.returncode == 0, run.stderr
     return [json.loads(line) for line in run.stdout.splitlines()]
@@ -127,16 +120,17 @@ def excesses(found: list[dict]) -> list[str]:
     """What is over its bound, in words."""
     wrong = []
     for entry in found:
-        kernel, head_dim = (entry["kernel"], entry["arch"]), entry["head_dim"]
-        for what, bound in (("spills", 0), ("registers", REGISTERS[kernel]), ("shared", SHARED[kernel][head_dim])):
+        registers, kib = BOUNDS[entry["label"]][entry["arch"]]
+        for what, bound in (("spills", 0), ("registers", registers), ("shared", kib * 1024)):
             if entry[what] > bound:
-                wrong.append(f"{kernel} at {head_dim} wide: {entry[what]} {what}, bound {bound}: {entry}")
+                wrong.append(f"{entry['label']} on {entry['arch']}: {entry[what]} {what}, bound {bound}")
     return wrong
 
 
+@pytest.mark.timeout(600)
 def test_kernels_fit_the_machines_they_are_tiled_for() -> None:
     found = compiled()
-    assert {(e["kernel"], e["arch"]) for e in found} == set(REGISTERS)
+    assert {(e["label"], e["arch"]) for e in found} == {(label, arch) for label in BOUNDS for arch in BOUNDS[label]}
     assert excesses(found) == []
 
 
