@@ -57,7 +57,7 @@ def assemble(config: EngineConfig, report: Report) -> Assembled:
     model = load_model(config, report)
     ops = ops_for(model.device)
     network = fuse(model.model, model.layout.kv_heads, model.layout.head_dim, model.context_length, ops)
-    _fit_linears(network, model, config.weights)
+    _fit_linears(network, config.weights)
     kind = model.device.type
     config = dataclasses.replace(
         config,
@@ -102,14 +102,14 @@ def check_weights(config: EngineConfig) -> None:
         raise Refused.value("weights", config.weights, "auto on a GPU; int8 and int4 are for the CPU (device cpu)")
 
 
-def _fit_linears(network: Network, model: LoadedModel, weights: str) -> None:
+def _fit_linears(network: Network, weights: str) -> None:
     """Give the linear layers the format that was asked for, or the fastest one in the model's own precision."""
     if weights == "auto":
         pack_linears(network)
         return
-    from .model.quantized import quantize_linears  # it compiles, which takes libraries that a GPU needs not
+    from .model.quantized import quantize_linears  # needs what compiles for the CPU
 
-    quantize_linears(network, {"int8": 8, "int4": 4}[weights], model.model.get_output_embeddings())
+    quantize_linears(network, {"int8": 8, "int4": 4}[weights])
 
 
 def usable_cores() -> int:

@@ -108,6 +108,9 @@ class FusedNetwork(Network):
             hidden = ops.rms_norm(layer.mlp.transform(hidden, ops), *after, residual)
         return self.head(hidden)
 
+    def output_layer(self) -> nn.Module:
+        return self.head
+
 
 def _per_head(ops: Ops, x: Tensor, norm: Norm) -> Tensor:
     return ops.rms_norm(x.flatten(0, 1), *norm).view(x.shape)

@@ -36,8 +36,8 @@ class _Unlike(Exception):
 
 @torch.inference_mode()
 def fuse(model: PreTrainedModel, kv_heads: int, head_dim: int, context_length: int, ops: Ops) -> Network:
-    """A network that computes what ``model`` does: of fewer operations if it can be, and then the layers are no longer
-    in ``model``; otherwise its own modules."""
+    """A network that computes what ``model`` does: of fewer operations if it can be, and then its layers and its head
+    are no longer in ``model``; otherwise its own modules."""
     own = TransformersNetwork(model)
     try:
         _check(model)
@@ -49,6 +49,7 @@ def fuse(model: PreTrainedModel, kv_heads: int, head_dim: int, context_length: i
         log.info("the model runs as transformers has it, not fused: %s", difference)
         return own
     model.base_model.layers = nn.ModuleList()
+    model.set_output_embeddings(nn.Identity())
     return network
 
 

@@ -45,7 +45,7 @@ class CudaRecorder:
 
     def __call__(self, compute: Compute) -> Compute:
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, pool=self._pool):
+        with torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"):
             result = compute()
 
         def replay() -> Tensor:

@@ -14,8 +14,9 @@ from torch import Tensor, nn
 
 #: Rows that oneDNN's layout is made for.
 LAYOUT_ROWS = 32
-#: Rows at which the choice is measured: a single stream, some decodes, many of them or a part of a prompt.
-MEASURED_ROWS = (1, 8, 64)
+#: Rows at which the choice is measured: a single stream, a pair (where some libraries fall off a cliff), some decodes,
+#: many of them or a part of a prompt.
+MEASURED_ROWS = (1, 2, 8, 64)
 #: The packed layer is also steadier beside a busy process, so it need not quite win.
 TOLERANCE = 1.1
 

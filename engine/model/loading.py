@@ -26,7 +26,7 @@ TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt
 
 @dataclass(slots=True)
 class LoadedModel:
-    """A model ready to serve, and what the engine has to know of it."""
+    """A model, and what the engine has to know of it. What a fused network made its own is no longer in ``model``."""
 
     name: str
     model: PreTrainedModel

@@ -22,6 +22,10 @@ class Network(nn.Module):
         """Logits [R, V] after the tokens at ``sampled`` (int64 [R], rising) of the step's ``ids``, which stand at
         ``positions`` (int64 [T] both). Keys and values of all tokens are stored on the way."""
 
+    @abstractmethod
+    def output_layer(self) -> nn.Module:
+        """The layer that makes logits of hidden states."""
+
 
 class TransformersNetwork(Network):
     """transformers' own modules, with our attention inside."""
@@ -36,3 +40,6 @@ class TransformersNetwork(Network):
         if self._selects:
             return self.model(**arguments, logits_to_keep=sampled).logits[0]
         return self.model(**arguments).logits[0, sampled]
+
+    def output_layer(self) -> nn.Module:
+        return self.model.get_output_embeddings()

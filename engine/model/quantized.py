@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from ...kernels.cpu_linear import QuantizedWeight, quantized_linear
 from .linear import replace_linears
+from .network import Network
 
 
 class QuantizedLinear(nn.Module):
@@ -26,9 +27,10 @@ class QuantizedLinear(nn.Module):
 
 
 @torch.inference_mode()
-def quantize_linears(network: nn.Module, bits: int, head: nn.Module | None) -> int:
-    """Round the weights of all linear layers of ``network`` to ``bits``, but those of its ``head`` to 8; returns how
-    many layers that were. The head decides between tens of thousands of tokens, and is where 4 bits would cost most."""
+def quantize_linears(network: Network, bits: int) -> int:
+    """Round the weights of all linear layers of ``network`` to ``bits``, but those of its output layer to 8; returns
+    how many layers that were. It decides between tens of thousands of tokens, and is where 4 bits would cost most."""
+    head = network.output_layer()
     return replace_linears(
         network,
         lambda layer: type(layer) is nn.Linear,

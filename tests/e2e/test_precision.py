@@ -27,11 +27,11 @@ def perplexity(bits: int, kv_dtype: torch.dtype = torch.float32) -> float:
     """Of the default model, its linear layers rounded to ``bits`` if they are fewer than 32."""
     loaded = load_model(EngineConfig(device="cpu"), lambda *_: None)
     ops = ops_for("cpu")
-    layout, head = loaded.layout, loaded.model.get_output_embeddings()
+    layout = loaded.layout
     network = fuse(loaded.model, layout.kv_heads, layout.head_dim, loaded.context_length, ops)
     assert isinstance(network, FusedNetwork)
     if bits < 32:
-        quantize_linears(network, bits, head)
+        quantize_linears(network, bits)
     ids = torch.tensor(loaded.tokenizer(TEXT.read_text(encoding="utf-8"))["input_ids"])
     blocks = -(-len(ids) // 16)
     storage = KVStorage(KVLayout(layout.layers, layout.kv_heads, layout.head_dim, kv_dtype), blocks * 16, 0, "cpu", ops)

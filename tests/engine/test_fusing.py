@@ -178,3 +178,4 @@ def test_weights_are_there_once() -> None:
     assert sum(held.values()) + norms == before
     assert network.embedding.weight is embedding
     assert len(model.model.layers) == 0
+    assert not isinstance(model.get_output_embeddings(), nn.Linear)

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
+from pagedeck.engine.model.attention import ATTENTION_NAME
+from pagedeck.engine.model.network import TransformersNetwork
 from pagedeck.engine.model.quantized import QuantizedLinear, quantize_linears
 from torch import nn
+
+from .tiny_models import served, tiny_model
 
 
 @pytest.mark.parametrize(("bits", "close"), [(8, 0.01), (4, 0.1)])
@@ -36,7 +42,12 @@ def _linear(weight: torch.Tensor) -> nn.Linear:
     return layer
 
 
-def test_every_layer_is_rounded_and_the_head_to_8_bits() -> None:
-    network = nn.Sequential(nn.Linear(32, 64), nn.Sequential(nn.Linear(64, 32), nn.SiLU()), nn.Linear(32, 100))
-    assert quantize_linears(network.requires_grad_(False), 4, network[2]) == 3
-    assert [network[0].quantized.bits, network[1][0].quantized.bits, network[2].quantized.bits] == [4, 4, 8]
+@pytest.mark.parametrize(("kind", "own"), [("llama", False), ("gemma2", True)])
+def test_every_layer_is_rounded_and_the_output_layer_to_8_bits(kind: str, own: bool) -> None:
+    network: Any = served(tiny_model(kind, ATTENTION_NAME)).network
+    assert isinstance(network, TransformersNetwork) == own
+    count = sum(type(module) is nn.Linear for module in network.modules())
+    assert quantize_linears(network, 4) == count == (22 if own else 13)
+    rounded = [module for module in network.modules() if isinstance(module, QuantizedLinear)]
+    assert len(rounded) == count and not any(type(module) is nn.Linear for module in network.modules())
+    assert [module for module in rounded if module.quantized.bits == 8] == [network.output_layer()]
