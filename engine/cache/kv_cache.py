@@ -597,17 +597,23 @@ class KVCache:
 
     def _register_run(self, table: BlockTable, contents: bytes) -> None:
         """Register the next full blocks of a table, which hold the tokens ``contents``."""
-        size, digest, position = self.block_size, table.digest, table.hashed
+        size, index = self.block_size, table.pool.index
+        each, start, stop = 4 * size, table.hashed, table.held // size
         whole = -(-len(table.passed) // size)  # of blocks before, the beginning is not there
-        for at in range(0, len(contents), 4 * size):
-            assert digest is not None
-            piece = contents[at : at + 4 * size] if position >= whole else table.tokens(position).tobytes()
-            entry = Entry(chain_digest(digest, piece), digest, position)
+        while table.hashed < stop:
+            assert table.digest is not None
+            position, rest = table.hashed, contents[(table.hashed - start) * each :]
+            if position >= whole:  # in one go up to the next block whose content is known already
+                added, table.digest = index.add_run(table.blocks[position:stop].tolist(), rest, table.digest, position)
+                if added:
+                    table.hashed += added
+                    continue
+            piece = rest[:each] if position >= whole else table.tokens(position).tobytes()
+            entry = Entry(chain_digest(table.digest, piece), table.digest, position)
             if position >= whole and not self._index(table, position, entry, piece):
                 table.digest = None
                 return
-            digest = table.digest = _digest(entry)
-            position = table.hashed = position + 1
+            table.digest, table.hashed = _digest(entry), position + 1
 
     def _index(self, table: BlockTable, position: int, entry: Entry, content: bytes) -> bool:
         """Make a table's full block findable, or replace it by the one that is; False if another content has the same

@@ -98,6 +98,25 @@ class PrefixIndex:
         self._entry[block] = entry
         self._hashed[block] = isinstance(entry.key, bytes)
 
+    def add_run(self, blocks: list[int], contents: bytes, digest: bytes, depth: int) -> tuple[int, bytes]:
+        """Add ``blocks``, whose tokens are ``contents`` one after another, after a prefix of ``depth`` blocks with that
+        ``digest``, as far as nothing else is known of them and no other block holds the same. Returns how many, and
+        the hash of the last."""
+        by_key, entries, each = self._block, self._entry, len(contents) // max(1, len(blocks))
+        added = 0
+        for block in blocks:
+            key = chain_digest(digest, contents[added * each : (added + 1) * each])
+            known = by_key.get(key)
+            if known is None and block not in entries:
+                by_key[key] = block
+                entries[block] = Entry(key, digest, depth + added)
+            elif known != block or entries[block] != (key, digest, depth + added):
+                break
+            digest = key
+            added += 1
+        self.hashed[blocks[:added]] = True
+        return added, digest
+
     def remove(self, blocks: Iterable[int]) -> None:
         """Forget what ``blocks`` hold, if anything is known of it."""
         hashed, entries, by_key = self._hashed, self._entry, self._block

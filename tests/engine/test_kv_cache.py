@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from pagedeck.engine.cache import audit, kv_cache, reshape
+from pagedeck.engine.cache import audit, kv_cache, prefix, reshape
 from pagedeck.engine.cache.kv_cache import KVCache, OutOfBlocks, Transfer, TransferKind
 from pagedeck.engine.cache.prefix import chain_digest
 from pagedeck.engine.cache.reshape import Reshape
@@ -429,7 +429,7 @@ def test_colliding_hashes_never_share(monkeypatch):
     def weak(before: bytes, tokens: bytes) -> bytes:
         return bytes([chain_digest(before, tokens)[0] % 3]) * 16
 
-    for module in (kv_cache, reshape, audit):
+    for module in (kv_cache, prefix, reshape, audit):
         monkeypatch.setattr(module, "chain_digest", weak)
     run = Run(40, host=10)
     for seq in range(1, 9):
