@@ -165,6 +165,21 @@ def parser() -> argparse.ArgumentParser:
     peers.add_argument("--llama-url", metavar="URL", help="of llama.cpp's server, as in http://127.0.0.1:8080")
     peers.add_argument("--llama-precision", metavar="TEXT", default="as served", help="what its file holds, as in Q4_1")
     peers.add_argument("--output", default="bench-peers.json", help="where results go (default %(default)s)")
+    for name, output, meaning in (
+        ("scaling", "bench-scaling.json", "tokens/s against the batch, step time against the context"),
+        ("profile", "bench-profile.json", "what a step's time goes to, at batches of 1, 8 and 32"),
+    ):
+        suite = suites.add_parser(name, help=meaning)
+        suite.add_argument("--threads", type=int, help="CPU threads (default: one a core)")
+        suite.add_argument(
+            "--setting",
+            dest="settings",
+            action="append",
+            default=[],
+            metavar="NAME=VALUE",
+            help="a setting of the engine",
+        )
+        suite.add_argument("--output", default=output, help="where results go (default %(default)s)")
     simulate = suites.add_parser(
         "simulate", help="scheduler and cache at work on a simulated device: utilisation, fairness, and what they cost"
     )
@@ -271,4 +286,4 @@ def _bench(options: argparse.Namespace) -> int:
             as_json=options.json,
         )
     chosen = {name: value for name, value in vars(options).items() if name not in ("command", "suite")}
-    return bench.peers(**chosen) if options.suite == "peers" else bench.quick(**chosen)
+    return int(getattr(bench, options.suite)(**chosen))

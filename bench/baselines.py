@@ -7,8 +7,8 @@ Standard input holds one JSON object: ``model`` (a folder, or a GGUF file), ``wa
 
 All requests are there at the start. The way ``generate`` serves them in order: with ``batch`` 1 each is generated
 alone; otherwise prompts are padded on the left and masked, and a batch ends, for all of its requests, with its longest
-output. The way ``continuous`` is transformers' own continuous batching, as it configures itself but for the size of its
-cache. The KV cache is on, sampling is greedy, weights are float32, and end-of-text does not end a request.
+output. The way ``continuous`` is transformers' own continuous batching, as it configures itself, but on a CPU for the
+size of its cache. The KV cache is on, sampling is greedy, weights are float32, and end-of-text does not end a request.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Item = tuple[list[int], int]  # a prompt, and how many tokens must come out
 
 PAD = 0
 WARM_UP = (16, 4)  # prompt and output tokens: the first call of everything sets things up
-PAGE = 256  # tokens in a page of transformers' continuous batching
+BLOCK = 256  # tokens in a block of transformers' continuous batching, unless stated
 
 
 def main() -> None:
@@ -98,11 +98,12 @@ def continuous(model: PreTrainedModel, items: list[Item], done: Callable[[int], 
     """All items through transformers' continuous batching. Times are those at which it took each token in."""
     from transformers import ContinuousBatchingConfig, GenerationConfig
 
-    pages = sum(-(-(len(prompt) + count) // PAGE) for prompt, count in items)
+    blocks = None
+    if model.device.type == "cpu":  # its own choice is made for a GPU's memory
+        blocks = len(items) + sum(-(-(len(prompt) + count) // BLOCK) for prompt, count in items)
     manager_of = model.continuous_batching_context_manager(
         generation_config=GenerationConfig(do_sample=False, eos_token_id=-1, pad_token_id=PAD, max_new_tokens=1),
-        # Its own choice of a size is made for a GPU's memory.
-        continuous_batching_config=ContinuousBatchingConfig(num_blocks=pages + len(items), page_size=PAGE),
+        continuous_batching_config=ContinuousBatchingConfig(num_blocks=blocks),
     )
     with manager_of as manager:
         _serve(manager, [(prompt[: WARM_UP[0]], WARM_UP[1]) for prompt, _ in items[:8]], lambda _: None)

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..bench import peers as peer
-from ..bench.systems import Comparison
+from ..bench import scaling as scales
+from ..bench.systems import Comparison, surroundings
 from ..engine.config import EngineConfig
 from ..engine.model.checkpoint import locate
 from ..ipc.vocabulary import Refused
 from .terminal import Progress, duration, size, table
+from .values import parse_value
 
 if TYPE_CHECKING:
+    from ..bench.inside.step_profile import StepParts
     from ..engine.simulator import Simulation, SimulationReport, StepCost
 
 QUICK_PEERS = ("one-by-one", "static")
@@ -82,11 +86,47 @@ def peers(
     return _finish(comparison.facts(), render(comparison), output)
 
 
+def scaling(*, threads: int | None, settings: list[str], output: str) -> int:
+    _check(output, threads=threads)
+    with Progress() as progress:
+        model = locate(EngineConfig(), progress).folder
+        options = [part for setting in settings for part in _option(setting)]
+        found = scales.measure(model, threads=threads or os.cpu_count() or 1, report=progress, settings=options)
+    return _finish(found.facts(), render_scaling(found), output)
+
+
+def profile(*, threads: int | None, settings: list[str], output: str) -> int:
+    """Runs an engine in this process."""
+    from ..bench.inside import step_profile
+
+    _check(output, threads=threads)
+    chosen = engine_settings(settings)
+    with Progress() as progress:
+        steps = step_profile.profile(EngineConfig(threads=threads, **chosen), progress)
+    return _finish({**surroundings(), "steps": [asdict(step) for step in steps]}, render_profile(steps), output)
+
+
+def engine_settings(settings: list[str]) -> dict[str, Any]:
+    """What ``name=value`` says, as ``pagedeck serve`` would understand it."""
+    kinds = {spec.name: spec.type for spec in fields(EngineConfig)}
+    chosen = {}
+    for name, text in map(_name_and_value, settings):
+        if name not in kinds:
+            raise Refused.value("setting", name, f"one of {', '.join(kinds)}")
+        chosen[name] = text if kinds[name] == "str" else parse_value(text)
+    return chosen
+
+
 def _option(setting: str) -> tuple[str, str]:
+    name, value = _name_and_value(setting)
+    return f"--{name.replace('_', '-')}", value
+
+
+def _name_and_value(setting: str) -> tuple[str, str]:
     name, equals, value = setting.partition("=")
     if not equals or not name:
         raise Refused.value("setting", setting, "name=value, as `pagedeck serve --help` lists them")
-    return f"--{name.replace('_', '-')}", value
+    return name.replace("-", "_"), value
 
 
 def _check(output: str, **counts: int | None) -> None:
@@ -190,6 +230,44 @@ def render(comparison: Comparison) -> str:
         "(mapped weights included); same tokens are requests whose output is Pagedeck's, token for token."
     )
     return f"{heading}\n\n{table(rows, right=frozenset(range(2, 10)))}\n\n{notes}"
+
+
+def render_scaling(found: scales.Scaling) -> str:
+    titles = ["step", "forward", "sampling", "scheduling", "rest", "between steps", "not forward"]
+    batches = [["batch", "tokens/s", *titles]]
+    for point in found.batches:
+        batches.append([f"{point.batch}", f"{point.tokens_per_s:,.1f}", *_split(point)])
+    contexts = [["context", "attention", *titles]]
+    for point in found.contexts:
+        contexts.append([f"{point.context:,}", f"{found.attention(point.context):.1%}", *_split(point)])
+    numbers = frozenset(range(9))
+    heading = f"Steps of one token a sequence, milliseconds (median), {found.threads} threads"
+    notes = (
+        "Attention's share is what a line through the step times says of a context; the line explains "
+        f"{found.linearity:.2%} of how they vary."
+    )
+    return "\n\n".join([heading, table(batches, right=numbers), table(contexts, right=numbers), notes])
+
+
+def _split(point: scales.StepTime) -> list[str]:
+    parts = (point.step_ms, point.forward_ms, point.sample_ms, point.schedule_ms, point.other_ms, point.between_ms)
+    return [*(f"{part:.2f}" for part in parts), f"{point.outside:.1%}"]
+
+
+def render_profile(steps: list[StepParts]) -> str:
+    from ..bench.inside.step_profile import part_names
+
+    rows = [["part", *(text for step in steps for text in (f"batch {step.batch}", ""))]]
+    for name in ("step", "forward", *part_names()):
+        values = [(getattr(step, name), step.step) for step in steps]
+        cells = [text for value, whole in values for text in (f"{value:.2f} ms", f"{value / whole:.1%}")]
+        rows.append([name.replace("_", " "), *cells])
+    notes = [
+        f"Batch {step.batch}: {step.outside:.1%} is outside the forward; beyond products and attention, this takes "
+        f"{step.over_products:.1%} of the products' time."
+        for step in steps
+    ]
+    return "\n\n".join([table(rows, right=frozenset(range(1, 2 * len(steps) + 1))), "\n".join(notes)])
 
 
 def _known(show: Callable[[float], str], value: float | None) -> str:
