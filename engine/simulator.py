@@ -217,6 +217,8 @@ class ClassReport:
     waiting_p50_s: float
     waiting_p95_s: float
     waiting_p99_s: float
+    ttft_p50_s: float
+    ttft_p99_s: float
     jain: float
 
 
@@ -329,6 +331,7 @@ class _Watch:
         engine.scheduler.plan = self._timed_plan  # type: ignore[method-assign]
         self._states: list[tuple[int, int, int]] = []  # sequences running, blocks held, tokens in them
         self._waits: dict[str, list[float]] = defaultdict(list)
+        self._ttfts: dict[str, list[float]] = defaultdict(list)
         self._speeds: dict[str, list[float]] = defaultdict(list)
 
     def step(self) -> StepResult:
@@ -341,6 +344,7 @@ class _Watch:
         for request in result.ended:
             name = priority_name(request.priority)
             self._waits[name].append(request.queue_s or 0.0)
+            self._ttfts[name].append(request.ttft_s or 0.0)
             self._speeds[name].append(request.output_tokens / max(request.e2e_s or 0.0, 1e-9))
         return result
 
@@ -385,7 +389,8 @@ class _Watch:
     def _class(self, name: str) -> ClassReport:
         waits = np.array(self._waits[name])
         p50, p95, p99 = np.percentile(waits, [50, 95, 99]).tolist()
-        return ClassReport(len(waits), float(waits.mean()), p50, p95, p99, jain(self._speeds[name]))
+        first, last = np.percentile(self._ttfts[name], [50, 99]).tolist()
+        return ClassReport(len(waits), float(waits.mean()), p50, p95, p99, first, last, jain(self._speeds[name]))
 
 
 def jain(values: list[float]) -> float:

@@ -26,7 +26,7 @@ PRIOR_RANGE = (16, 2_048)
 #: The times ahead that are looked at, in tokens: spans between these, two to a doubling.
 TIMES = np.array([0, *(8 * 2 ** (half / 2) for half in range(24))])
 
-#: Standard deviations of room kept above what is expected.
+#: Standard deviations of room kept above what is expected, of what chance makes and what is not known of the lengths.
 MARGIN = 3.0
 
 
@@ -41,6 +41,11 @@ class OutputLengths:
         self._at_risk = np.cumsum(self._ended[::-1])[::-1].copy()
         self._running = np.zeros(_BUCKETS)  # of those still running, how many have come so far
         self._survival: np.ndarray | None = None
+
+    @property
+    def known(self) -> float:
+        """How many outputs it was learnt from, those supposed at first included."""
+        return float(self._at_risk[0])
 
     def watch(self, lengths: np.ndarray) -> None:
         """Outputs that are being made have these lengths so far: they too say that an output can be as long."""
@@ -73,12 +78,13 @@ class Forecast:
     """What sequences will take, beyond what they hold, in each span of :data:`TIMES` from now.
 
     A sequence that is alive when the span begins may grow until it ends; one that has ended gives back all its own. In
-    tokens, as mean, variance and, if none ended before its limit, the most: an array [3, spans].
+    tokens, as mean, variance, deviation (the sum of their standard deviations: what is wrong about the distribution
+    is wrong about all alike) and, if none ended before its limit, the most: an array [4, spans].
     """
 
     def __init__(self, lengths: OutputLengths, sequences: Iterable[Sequence] = ()) -> None:
         self._lengths = lengths
-        self._sums = np.zeros((3, len(TIMES) - 1))
+        self._sums = np.zeros((4, len(TIMES) - 1))
         self._new = list(sequences)  # not in the sums yet
         self._limit = float(sum(_left(s) for s in self._new))  # what they take at most
 
@@ -97,8 +103,13 @@ class Forecast:
                 self._lengths.watch(np.array([len(s.tokens) - len(s.request.prompt) for s in self._new]))
             self._sums += self._of(self._new)
             self._new = []
-            self._limit = _peak(self._sums)
-        return _peak(self._sums + self._of([sequence]))
+            self._limit = self._peak(self._sums)
+        return self._peak(self._sums + self._of([sequence]))
+
+    def _peak(self, sums: np.ndarray) -> float:
+        mean, variance, deviation, most = sums
+        expected = mean + MARGIN * np.sqrt(variance + deviation**2 / self._lengths.known)
+        return max(0.0, float(np.minimum(expected, most).max()))
 
     def _of(self, sequences: list[Sequence]) -> np.ndarray:
         count = len(sequences)
@@ -114,17 +125,12 @@ class Forecast:
         mean = alive * grown - (1 - alive) * own
         variance = alive * (1 - alive) * (grown + own) ** 2
         most = np.where(TIMES[:-1] < left, grown, -own)
-        return np.stack([mean.sum(axis=0), variance.sum(axis=0), most.sum(axis=0)])
+        return np.stack([part.sum(axis=0) for part in (mean, variance, np.sqrt(variance), most)])
 
 
 def _left(sequence: Sequence) -> int:
     """Tokens until the sequence is cut off."""
     return sequence.request.longest - sequence.length
-
-
-def _peak(sums: np.ndarray) -> float:
-    mean, variance, most = sums
-    return max(0.0, float(np.minimum(mean + MARGIN * np.sqrt(variance), most).max()))
 
 
 def _bucket(length: int) -> int:

@@ -8,6 +8,12 @@ after another, all of them.
 
 Whoever comes back from preemption is given the blocks of all its known tokens at once, and keeps them until it has got
 one token further. So nothing is preempted twice for the same token, and nothing that may not be preempted can be stuck.
+Nor does a waiting sequence of a higher class take its place before it has had some steps.
+
+So that nothing starves, of every few sequences that get in without displacing another, one is the first by arrival of
+all that wait, whatever its class, and from then on it goes before all others. While there is no room for it, none of
+what comes free goes to others; who may displace lower classes still does. Hence whoever arrives with n unfinished
+requests before it gets in as one of the next ``SHARE`` * (n + 1) that displace nobody, whatever arrives later.
 """
 
 from __future__ import annotations
@@ -24,11 +30,14 @@ from ..request import Request, Sequence, StepPlan, Work
 from .forecast import Forecast, OutputLengths
 from .turns import Turns
 
-#: A priority that has had nothing running for so many steps gets one sequence in before all others.
-AGEING_STEPS = 1_000
+#: Of so many sequences that get in without displacing another, one is that which has waited longest.
+SHARE = 8
 
-#: The rank that ageing gives; below every priority that a request may ask for.
+#: The rank that it has from then on; below every priority that a request may ask for.
 AGED = -2_000_000
+
+#: A sequence that came back from preemption is not displaced by a higher class for so many steps.
+SERVED_STEPS = 16
 
 #: Tokens in a step at most, before anything is known of the device's working memory.
 MAX_BUDGET = 1_000_000
@@ -59,13 +68,13 @@ class Scheduler:
         self.swapped = 0  # how many of the waiting
         self.lengths = OutputLengths()
         self._step = 0
-        self._served: dict[int, int] = {}  # priority -> last step in which it had anything running
+        self._passed = 0  # sequences that got in without displacing any, since one did that had waited longest
         self._forks = 0  # places in the batch kept for samples that are still to be forked
         self._searching = 0  # running beams
         self._limits = parse_class_limits(config.class_limits)
         self._forecast = Forecast(self.lengths)
         self._forecast_step = -FORECAST_STEPS
-        self._refused: _Refusal | None = None
+        self._refused: dict[int, _Refusal] = {}  # sequence number -> why it found no room
         self._draft = _Draft()
 
     @property
@@ -89,7 +98,7 @@ class Scheduler:
     def add(self, sequence: Sequence) -> None:
         """Queue a new sequence."""
         sequence.rank = sequence.request.priority
-        self._queue(sequence)
+        self.waiting.add(sequence)
 
     def remove(self, sequence: Sequence) -> None:
         """Forget a sequence that ended, in whatever state it is, and free its blocks."""
@@ -131,8 +140,7 @@ class Scheduler:
         for sequence, turns in homes:
             turns.add(sequence)
             self.cache.set_priority(sequence.number, priority)
-        self._served.setdefault(priority, self._step)
-        self._refused = None
+        self._refused.clear()
 
     def preempt(self, sequence: Sequence, *, may_swap: bool = True) -> None:
         """Take a running sequence's blocks: to the host tier if that is preferred and has room, else for good. What a
@@ -152,7 +160,7 @@ class Scheduler:
         sequence.owes = False
         sequence.preempted_step = self._step
         sequence.request.preemptions += 1
-        self._queue(sequence)
+        self.waiting.add(sequence)
 
     def give_up(self, sequence: Sequence) -> None:
         """Take the blocks of a running or swapped sequence for good: it will be recomputed."""
@@ -173,7 +181,7 @@ class Scheduler:
         if config.token_budget != self.config.token_budget:
             self.ceiling = MAX_BUDGET
         self.config = config
-        self._refused = None
+        self._refused.clear()
 
     # --- the step ---------------------------------------------------------------------------------------------------
 
@@ -182,7 +190,6 @@ class Scheduler:
         self._step = step
         self._draft.budget = self.budget
         self._keep_within_limits()
-        self._age()
         self._plan_prefills(self._plan_decodes())
         draft, self._draft = self._draft, _Draft()
         return draft.plan()
@@ -194,20 +201,6 @@ class Scheduler:
         for name, limit in self._limits.items():
             while self._count(name) > limit:
                 self.preempt(next(s for s in reversed(self.running.order) if s.class_name == name))
-
-    def _age(self) -> None:
-        served = self._served
-        for priority in self.running.classes:
-            served[priority] = self._step
-        overdue = [p for p in self.waiting.classes if self._step - served[p] >= AGEING_STEPS]
-        for priority in overdue:
-            served[priority] = self._step
-            sequence = self.waiting.first_of(priority)
-            if sequence is not None:
-                # Beams only get on together.
-                self._rank(sequence.request.sequences if sequence.request.search else [sequence], AGED)
-        if len(served) > len(self.running.classes) + len(self.waiting.classes):
-            self._served = {p: s for p, s in served.items() if p in self.running.classes or p in self.waiting.classes}
 
     def _plan_decodes(self) -> list[Sequence]:
         """Give running sequences their next token; returns those that still compute known tokens, in turn order."""
@@ -237,14 +230,17 @@ class Scheduler:
         """Fill the budget with prompts in turn order; admit waiting sequences as their turns come."""
         draft = self._draft
         admitting = True
+        kept: Sequence | None = None  # has waited longest, and there is no room for it yet
         prefills.reverse()
         while True:
             while prefills and prefills[-1].state is not RequestState.RUNNING:
                 prefills.pop()
             sequence = prefills[-1] if prefills else None
-            candidate = self._next_in_line() if admitting else None
+            candidate = self._next_in_line(kept) if admitting else None
             if candidate is not None and (sequence is None or candidate.turn < sequence.turn):
-                admitting = self._admit(candidate, prefills)
+                if not self._admit(candidate, prefills, kept):
+                    admitting = candidate.rank == AGED and kept is None
+                    kept = candidate
             elif sequence is None or not draft.budget:
                 return
             else:
@@ -288,7 +284,7 @@ class Scheduler:
             parent.room = 0  # its last block is shared from here on
             self._enter(child)
         else:
-            self._queue(child)
+            self.waiting.add(child)
         return child
 
     def _has_place(self, sequence: Sequence) -> bool:
@@ -296,30 +292,35 @@ class Scheduler:
 
     # --- admission --------------------------------------------------------------------------------------------------
 
-    def _admit(self, sequence: Sequence, prefills: list[Sequence]) -> bool:
-        """Let the first waiting sequence run, at the cost of lower classes if need be; False if there is no room.
+    def _admit(self, sequence: Sequence, prefills: list[Sequence], kept: Sequence | None = None) -> bool:
+        """Let a waiting sequence run, at the cost of lower classes if need be; False if there is no room.
 
         There is room when all its known tokens fit beside what the running sequences still need for theirs
-        (``prefills`` and those served in part) and what they may grow.
+        (``prefills`` and those served in part) and what they may grow; and beside what is ``kept`` for another one.
         """
         if sequence.preempted_step == self._step or self._is_refused_still(sequence):
             return False
-        places = min(self._width(sequence), self.places) - self._free_places()
+        free = self._free_places()
+        if kept is not None:
+            free = max(0, free - self._width(kept))
+        places = min(self._width(sequence), self.places) - free
         if self._victims(sequence, places) is None:
             return False
         swapped = sequence.state is RequestState.SWAPPED
         if not swapped:
             sequence.computed = self._open(sequence)
         promised = sum(self._claim(s) for s in prefills + self._draft.unfinished if s.state is RequestState.RUNNING)
-        victims = self._victims(sequence, places, self._claim(sequence) + promised - self.cache.available)
+        victims = self._victims(sequence, places, self._claim(sequence) + promised - self._room_beside(kept))
         if victims is None:
             if not swapped:
                 self.cache.close(sequence.number)
                 sequence.computed = 0
-            self._refused = _Refusal(sequence.number, self.cache.available, len(self.running), self._step)
+            self._refused[sequence.number] = _Refusal(self.cache.available, len(self.running), self._step)
             return False
+        self._refused.clear()
         for victim in victims:
             self.preempt(victim)
+        self._passed = 0 if sequence.rank == AGED else self._passed + (not victims)
         self._forecast.include(sequence)
         self._start(sequence)
         return True
@@ -363,11 +364,15 @@ class Scheduler:
         stuck = self._searching > 0 and all(s.idle for s in self.running)
         reserve = self._reserve(sequence, -blocks) if blocks is not None else 0.0
         victims: list[Sequence] = []
+        enough: int | None = None  # victims for what it takes now; the others could give way once anybody grows so far
         candidates = reversed(self.running.order)
         while True:
-            short = places > 0 or tokens > 0 or (blocks is not None and blocks + reserve * self._share(victims) > 0)
-            if not short and crowd <= 0:
-                return victims
+            short = places > 0 or tokens > 0 or (blocks is not None and blocks > 0)
+            if enough is None and not short and crowd <= 0:
+                enough = len(victims)
+            short = short or (blocks is not None and blocks + reserve * self._share(victims) > 0)
+            if enough is not None and not short:
+                return victims[:enough]
             victim = next(candidates, None)
             if victim is None:
                 return None
@@ -376,7 +381,7 @@ class Scheduler:
                     return None
                 if not victim.idle:
                     continue
-            if self._is_protected(victim):
+            if self._is_protected(victim) or (not victim.idle and self._is_back(victim)):
                 continue
             if not short and (victim.class_name != name):
                 continue
@@ -404,10 +409,9 @@ class Scheduler:
 
     def _is_refused_still(self, sequence: Sequence) -> bool:
         """Whether nothing has changed since this sequence last found no room, so that looking again is in vain."""
-        refusal = self._refused
+        refusal = self._refused.get(sequence.number)
         return (
             refusal is not None
-            and refusal.sequence == sequence.number
             and refusal.running == len(self.running)
             and refusal.available >= self.cache.available
             and self._step - refusal.step < 16
@@ -431,6 +435,15 @@ class Scheduler:
         """Device blocks that the sequence still takes until all its known tokens are computed."""
         tail = self._width(sequence) - 1  # each further sample copies the last block or begins one
         return self.cache.claim(sequence.number, sequence.length, self.budget) + tail
+
+    def _room_beside(self, kept: Sequence | None) -> float | Amounts:
+        """Available blocks that are not ``kept`` for a waiting sequence, supposed that the cache has none of it."""
+        available = self.cache.available
+        if kept is None:
+            return available
+        swapped = kept.state is RequestState.SWAPPED
+        need = self._claim(kept) if swapped else self.cache.growth(kept.length) + self._width(kept)
+        return 0 if need - available > 0 else available - need
 
     def _grow(self, sequence: Sequence, length: int) -> bool:
         """Slots for ``length`` tokens, if need be those of sequences whose turn is later; False if it must wait."""
@@ -456,6 +469,10 @@ class Scheduler:
     def _is_protected(self, sequence: Sequence) -> bool:
         """Whether it came back and is not to be preempted yet: not in the next step, nor before it got any further."""
         return sequence.owes or 0 <= self._step - 1 <= sequence.resumed_step
+
+    def _is_back(self, sequence: Sequence) -> bool:
+        """Whether it came back from preemption only just now."""
+        return sequence.resumed_step >= 0 and self._step - sequence.resumed_step < SERVED_STEPS
 
     def _swap_out(self, sequence: Sequence) -> bool:
         if not self.prefers_swap(sequence):
@@ -488,20 +505,33 @@ class Scheduler:
         limit = self._limits.get(name)
         return limit is not None and self._count(name) >= limit
 
-    def _next_in_line(self) -> Sequence | None:
-        """The first waiting sequence of a class that may have another one running."""
-        order = self.waiting.order
+    def _next_in_line(self, kept: Sequence | None = None) -> Sequence | None:
+        """The first waiting sequence of a class that may have another one running; none of those that have waited
+        longest, while room is ``kept`` for one of them."""
         full = {name for name in self._limits if self._crowded(name) and not self._has_idle(name)}
-        if not full:
-            return order[0] if order else None
-        place = 0
+        if kept is None and self._passed >= SHARE - 1:
+            self._bring_forward(full)
+        order = self.waiting.order
+        place = 0 if kept is None else self.waiting.place_after(AGED)
         while place < len(order):
             sequence = order[place]
             if sequence.class_name not in full:
                 return sequence
-            # All of one rank are of one class, except those that ageing brought forward.
+            # All of one rank are of one class, except those that have waited longest.
             place = place + 1 if sequence.rank == AGED else self.waiting.place_after(sequence.rank)
         return None
+
+    def _bring_forward(self, full: set[str]) -> None:
+        """The first by arrival of all that wait, in a class that is not ``full``, goes before all others from now on,
+        unless there is one such already."""
+        if not self.waiting.order or self.waiting.order[0].rank == AGED:
+            return
+        classes = [priority for priority in self.waiting.classes if priority_name(priority) not in full]
+        firsts = [first for priority in classes if (first := self.waiting.first_of(priority)) is not None]
+        if firsts:
+            eldest = min(firsts, key=lambda first: first.request.number)
+            # Beams only get on together.
+            self._rank(eldest.request.sequences if eldest.request.search else [eldest], AGED)
 
     def _has_idle(self, name: str) -> bool:
         return self._searching > 0 and any(s.idle and s.class_name == name for s in self.running)
@@ -517,12 +547,6 @@ class Scheduler:
         """Take sequences out of the lists that they are in, and say which, so that their turns can change."""
         return [(s, turns) for s in sequences for turns in (self.running, self.waiting) if turns.discard(s)]
 
-    def _queue(self, sequence: Sequence) -> None:
-        priority = sequence.request.priority
-        if priority not in self.waiting.classes and priority not in self.running.classes:
-            self._served[priority] = self._step
-        self.waiting.add(sequence)
-
     def _enter(self, sequence: Sequence) -> None:
         sequence.state = RequestState.RUNNING
         self.running.add(sequence)
@@ -537,7 +561,6 @@ class Scheduler:
 
 
 class _Refusal(NamedTuple):
-    sequence: int
     available: float | Amounts  # blocks, then
     running: int  # sequences, then
     step: int

@@ -6,13 +6,16 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from pagedeck.engine.config import EngineConfig, parse_class_limits
 from pagedeck.engine.core import Engine
 from pagedeck.engine.reconfigure import reconfigure
 from pagedeck.engine.request import Request, Sequence
-from pagedeck.engine.scheduling.forecast import OutputLengths
-from pagedeck.engine.scheduling.scheduler import AGED, AGEING_STEPS
-from pagedeck.ipc.vocabulary import Refused, RequestState
+from pagedeck.engine.scheduling import scheduler
+from pagedeck.engine.scheduling.forecast import Forecast, OutputLengths
+from pagedeck.engine.scheduling.scheduler import AGED, SHARE
+from pagedeck.ipc.vocabulary import Refused, RequestState, SamplingParams
 
 from . import harness
 from .harness import expected, make_engine, one_at_a_time, output, run, step, submit
@@ -277,30 +280,135 @@ def test_a_higher_class_takes_blocks_of_lower_ones_only_if_that_suffices() -> No
     assert_whole(equal, batch)
 
 
-def test_nothing_starves_under_a_stream_of_urgent_requests() -> None:
-    engine = make_engine(max_batch_size=1)
-    submit(engine, "u0", prompt(2, 1), 8, priority=0)
-    starving = submit(engine, "starving", prompt(4, 2), 4, priority=20)
-    for index in range(1, AGEING_STEPS):
-        if starving.state is RequestState.FINISHED:
-            break
-        submit(engine, f"u{index}", prompt(2, 1), 8, priority=0)
-        for _ in range(8):
-            engine.step()
-    assert_whole(starving)
-    assert starving.sequences[0].rank == AGED
-    assert AGEING_STEPS <= engine.step_number <= AGEING_STEPS + 100
+class Admissions:
+    """Watches who gets in, in which order, and whom that displaces."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.free = 0  # that displaced nobody
+        self.brought_forward = 0  # of all, those that had waited longest
+        self.overtakers: dict[int, list[int]] = {}  # free ones, before and at the first start of a request
+        self._scheduler = engine.scheduler
+        self._start, self._preempt = engine.scheduler._start, engine.scheduler.preempt
+        self._displaced = 0
+        engine.scheduler._start, engine.scheduler.preempt = self.start, self.preempt
+
+    def submitted(self, request: Request) -> None:
+        self.overtakers[request.number] = [self.free]
+
+    def preempt(self, sequence: Sequence, **more: Any) -> None:
+        self._displaced += 1
+        self._preempt(sequence, **more)
+
+    def start(self, sequence: Sequence) -> None:
+        self.free += not self._displaced
+        self._displaced = 0
+        self.brought_forward += sequence.rank == AGED
+        started = self.overtakers[sequence.request.number]
+        if len(started) == 1:
+            started.append(self.free)
+        self._start(sequence)
+        self._displaced = 0
 
 
-def test_ageing_lets_one_in_at_a_time() -> None:
-    """A long queue of batch jobs does not become more urgent than what people wait for."""
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(
+        st.tuples(st.sampled_from([0, 0, 0, 5, 10, 20]), st.integers(1, 40), st.integers(1, 12), st.integers(0, 3)),
+        min_size=20,
+        max_size=120,
+    ),
+    st.sampled_from([1, 3, 8]),
+    st.sampled_from([16, 64]),
+    st.sampled_from([0, 30]),
+)
+def test_nobody_is_passed_for_ever(
+    arrivals: list[tuple[int, int, int, int]], places: int, num_blocks: int, host_blocks: int
+) -> None:
+    """Whoever comes with n unfinished requests before it gets in as one of the next SHARE (n + 1) that displace nobody,
+    whatever comes later; and all but every SHARE-th of those that get in go by class."""
+    engine = make_engine(max_batch_size=places, num_blocks=num_blocks, host_blocks=host_blocks)
+    watch = Admissions(engine)
+    before: dict[int, int] = {}
+    for index, (priority, length, tokens, steps) in enumerate(arrivals):
+        ahead = len(engine.requests)
+        request = submit(engine, f"r{index}", prompt(length, index + 1), tokens, priority=priority)
+        before[request.number] = ahead
+        watch.submitted(request)
+        for _ in range(steps):
+            step(engine)
+    run(engine)
+    for number, ahead in before.items():
+        submitted, started = watch.overtakers[number]
+        assert started - submitted <= SHARE * (ahead + 1)
+    assert watch.brought_forward <= watch.free // (SHARE - 1) + 1
+
+
+def test_a_stream_of_urgent_requests_lets_others_in() -> None:
     engine = make_engine(max_batch_size=1)
-    jobs = [submit(engine, f"job{i}", prompt(3, i), 4, priority=20) for i in range(5)]
-    for index in range(AGEING_STEPS // 4):
+    jobs = [submit(engine, f"job{i}", prompt(3, i), 4, priority=20) for i in range(3)]
+    for index in range(2 * SHARE + 2):
         submit(engine, f"u{index}", prompt(2, 1), 5, priority=0)
         for _ in range(5):
             engine.step()
-    assert [job.state for job in jobs] == [RequestState.FINISHED] + [RequestState.WAITING] * 4
+    assert [job.state for job in jobs] == [RequestState.FINISHED] * 2 + [RequestState.WAITING], "one at a time"
+
+
+@one_at_a_time
+def test_one_that_has_waited_longest_holds_up_nobody_who_can_displace_others() -> None:
+    """There is no room for it, and it gets what comes free; who needs no more than lower classes have gets in."""
+    engine = make_engine(hasty=True, max_batch_size=4, num_blocks=16, block_size=8, prefix_caching=False)
+    engine.scheduler._passed = SHARE
+    small = [submit(engine, f"s{i}", prompt(20, i), 30, priority=10) for i in range(3)]
+    for _ in range(3):
+        step(engine)
+    assert [s.rank == AGED for s in engine.scheduler.running] == [True, False, False]
+    engine.scheduler._passed = SHARE
+    huge = submit(engine, "huge", prompt(100, 8), 4, priority=10)
+    step(engine)
+    assert huge.sequences[0].rank == AGED and huge.state is RequestState.WAITING
+    later = submit(engine, "later", prompt(4, 9), 4, priority=10)
+    urgent = submit(engine, "urgent", prompt(4, 7), 4, priority=0)
+    report = step(engine).report
+    assert urgent.state is RequestState.RUNNING and len(report.preempted) == 1
+    assert later.state is RequestState.WAITING, "the free place is kept"
+    run(engine)
+    assert huge.started < later.started
+    assert_whole(huge, later, urgent, *small)
+
+
+@one_at_a_time
+def test_who_came_back_is_served_before_it_is_displaced_again() -> None:
+    engine = make_engine(max_batch_size=1, host_blocks=20)
+    job = submit(engine, "job", prompt(10, 1), 60, priority=20)
+    step(engine)
+    for index in range(5):
+        submit(engine, f"u{index}", prompt(4, 2), 2, priority=0)
+        for _ in range(5):
+            step(engine)
+    assert job.preemptions == 2
+    run(engine)
+    assert_whole(job)
+
+
+@one_at_a_time
+def test_nobody_is_displaced_for_what_may_never_be_needed() -> None:
+    """An urgent request that fits now takes no blocks of lower classes for fear that it will grow: they can still give
+    way then."""
+    engine = make_engine(num_blocks=20, block_size=8, prefix_caching=False)
+    for _ in range(50):
+        engine.scheduler.lengths.add(4, cut_off=False)
+    lower = submit(engine, "lower", prompt(60, 1), 60, priority=20)
+    for _ in range(4):
+        step(engine)
+    for _ in range(200):
+        engine.scheduler.lengths.add(2_000, cut_off=False)
+    engine.scheduler._forecast_step = -100
+    urgent = submit(engine, "urgent", prompt(8, 2), 100, priority=0)
+    assert urgent.number in numbers(engine)
+    assert lower.preemptions == 0
+    run(engine)
+    assert lower.preemptions == 1, "it grew"
+    assert_whole(lower, urgent)
 
 
 def test_a_changed_priority_changes_the_order() -> None:
@@ -501,9 +609,11 @@ def test_limits_that_are_none_are_refused(text: str) -> None:
 
 
 @pytest.mark.parametrize("host_blocks", [0, 6, 200])
-def test_nothing_is_preempted_twice_for_the_same_token(host_blocks: int) -> None:
+def test_nothing_is_preempted_twice_for_the_same_token(host_blocks: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """An adversary's load: long prompts of a low class, nobody leaves room to grow, and urgent requests keep coming,
-    each of which takes all blocks that it can get."""
+    each of which takes all blocks that it can get, at any time."""
+    monkeypatch.setattr(scheduler, "SERVED_STEPS", 0)
+    monkeypatch.setattr(scheduler, "SHARE", 10_000)
     engine = make_engine(hasty=True, num_blocks=24, block_size=8, host_blocks=host_blocks, token_budget=16)
     got: dict[int, int] = {}
     preempt = engine.scheduler.preempt
@@ -553,6 +663,23 @@ def test_lengths_are_learnt_and_those_cut_off_count_as_longer() -> None:
     for _ in range(5_000):
         lengths.add(1_000, cut_off=False)
     assert float(lengths.surviving(np.array([500.0]))[0]) > 0.95, "what was long ago is forgotten"
+
+
+def test_what_little_is_known_leaves_more_room() -> None:
+    """The same lengths, seen a few times or many times: the fewer, the more could they all be wrong together."""
+
+    def expected_growth(times: int) -> float:
+        lengths = OutputLengths()
+        lengths._ended /= 1e6
+        lengths._at_risk /= 1e6
+        for _ in range(times):
+            for length in (10, 100, 400):
+                lengths.add(length, cut_off=False)
+        request = Request(1, "r", [1] * 10, SamplingParams(), 10, longest=2_000)
+        running = [Sequence(n, request, 0, [1] * 10) for n in range(50)]
+        return Forecast(lengths, running).peak(running[0], 0.0)
+
+    assert expected_growth(3) > 1.5 * expected_growth(300)
 
 
 def test_nobody_is_let_in_whose_growth_would_put_others_out() -> None:
