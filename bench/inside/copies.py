@@ -40,8 +40,13 @@ def swap(scale: Scale) -> Iterator[Row]:
         "in": [Transfer(TransferKind.SWAP_IN, place, block) for place, block in enumerate(shuffled)],
     }
     for way, journal in journals.items():
+
+        def carry_out(journal: list[Transfer] = journal) -> None:
+            if storage.execute(list(journal), BLOCK) != moved:
+                raise RuntimeError("not all blocks were swapped")
+
         link = moved / min(wall(links[way], device) for _ in range(5))
-        ours = moved / min(wall(lambda journal=journal: storage.execute(journal, BLOCK), device) for _ in range(5))  # type: ignore[misc]
+        ours = moved / min(wall(carry_out, device) for _ in range(5))
         yield Row(
             "swap", f"{blocks} blocks {way}", ours / link, "%", at_least=scale.aim(SWAP_AIM),
             note=f"{ours / 1e9:,.1f} GB/s of {link / 1e9:,.1f}",
