@@ -204,7 +204,7 @@ class Scheduler:
 
     def _plan_decodes(self) -> list[Sequence]:
         """Give running sequences their next token; returns those that still compute known tokens, in turn order."""
-        prefills = []
+        prefills, due = [], []
         draft, order, decodes = self._draft, self.running.order, self._draft.decodes
         position = 0
         # By position, since forks join and victims leave, all of them behind the one being served.
@@ -221,10 +221,27 @@ class Scheduler:
             elif draft.budget:
                 if not sequence.request.forked and sequence.awaits_fork:
                     self._fork_samples(sequence)
-                if length <= sequence.room or self._grow(sequence, length):
-                    decodes[sequence.number] = Work(sequence, length - 1, 1, True)
-                    draft.budget -= 1
+                decodes[sequence.number] = Work(sequence, length - 1, 1, True)
+                draft.budget -= 1
+                if length > sequence.room:
+                    due.append(sequence)
+        if due:
+            self._grow_due(due)
         return prefills
+
+    def _grow_due(self, due: list[Sequence]) -> None:
+        """Room for the next token of planned decodes that have none: of all in one go, or where blocks are short, one by
+        one in turn order. Those that must wait are not planned."""
+        lengths = [len(sequence.tokens) + sequence.in_flight for sequence in due]
+        size = self.cache.block_size
+        try:
+            self.cache.grow_all([sequence.number for sequence in due], lengths)
+            for sequence, length in zip(due, lengths, strict=True):
+                sequence.room = blocks_for(length, size) * size
+        except OutOfBlocks:
+            for sequence, length in zip(due, lengths, strict=True):
+                if sequence.state is RequestState.RUNNING and not self._grow(sequence, length):
+                    self._draft.drop(sequence)
 
     def _plan_prefills(self, prefills: list[Sequence]) -> None:
         """Fill the budget with prompts in turn order; admit waiting sequences as their turns come."""
