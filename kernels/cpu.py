@@ -24,27 +24,36 @@ class CpuOps:
     name = "cpu"
 
     def warm_up(self, head_dim: int, dtype: torch.dtype) -> None:
-        if dtype in COMPILED:
-            compile_decode(head_dim, np.float32 if dtype == torch.float32 else np.float64)
-            cpu_rowwise.compile_rowwise(head_dim, dtype)
+        if dtype in COMPILED or dtype in QUANTISED:
+            number = torch.float64 if dtype == torch.float64 else torch.float32
+            query, pool = torch.zeros((1, 1, head_dim), dtype=number), torch.zeros((2, 1, 1, 4), dtype=dtype)
+            compile_decode(head_dim, query.numpy().dtype.type, raw(pool).numpy().dtype.type)
+            cpu_rowwise.compile_rowwise(head_dim, number)
 
     def write_kv(self, key: Tensor, value: Tensor, pool: Tensor, slots: Tensor) -> None:
-        if pool.dtype in QUANTISED:
+        if pool.dtype == torch.int8 and key.dtype == torch.float32 and pool.is_contiguous():
+            cpu_rowwise.write_int8(key, value, pool, slots)
+        elif pool.dtype in QUANTISED:
             ReferenceOps().write_kv(key, value, pool, slots)
-            return
-        if bool((slots < 0).any()):
+        else:
             kept = slots >= 0
-            key, value, slots = key[kept], value[kept], slots[kept]
-        pool[0].index_copy_(0, slots, key)
-        pool[1].index_copy_(0, slots, value)
+            if not bool(kept.all()):
+                key, value, slots = key[kept], value[kept], slots[kept]
+            pool[0].index_copy_(0, slots, key)
+            pool[1].index_copy_(0, slots, value)
 
     def rotate_and_write_kv(
         self, query: Tensor, key: Tensor, value: Tensor, cos: Tensor, sin: Tensor, pool: Tensor, slots: Tensor
     ) -> Tensor:
-        if pool.dtype in COMPILED and pool.dtype == query.dtype and pool.is_contiguous():
+        if not _compiled(query, pool):
+            self.write_kv(rotate(key, cos, sin), value, pool, slots)
+            return rotate(query, cos, sin)
+        if pool.dtype == query.dtype:
             return cpu_rowwise.rotate_and_write_kv(query, key, value, cos, sin, pool, slots)
-        self.write_kv(rotate(key, cos, sin), value, pool, slots)
-        return rotate(query, cos, sin)
+        rows = key.new_empty((2, *key.shape))
+        rotated = cpu_rowwise.rotate_and_write_kv(query, key, value, cos, sin, rows, torch.arange(len(key)))
+        self.write_kv(rows[0], rows[1], pool, slots)
+        return rotated
 
     def rms_norm(self, x: Tensor, weight: Tensor, eps: float, residual: Tensor | None = None) -> Tensor:
         if x.dtype in COMPILED and (residual is None or residual.is_contiguous()):
@@ -67,16 +76,12 @@ class CpuOps:
         softcap: float = 0.0,
         sinks: Tensor | None = None,
     ) -> Tensor:
-        if pool.dtype in QUANTISED:
-            return ReferenceOps().paged_attention(
-                query, pool, batch, scale=scale, window=window, softcap=softcap, sinks=sinks
-            )
         out = torch.zeros_like(query, memory_format=torch.contiguous_format)
-        compiled = batch.decodes if pool.dtype in COMPILED else 0
+        compiled = batch.decodes if _compiled(query, pool) else 0
         if compiled:
             decode_attention(
                 query[:compiled].contiguous().numpy(),
-                pool.numpy(),
+                raw(pool).numpy(),
                 batch.block_tables[:compiled].contiguous().numpy(),
                 batch.context_len[:compiled].numpy(),
                 batch.block_size,
@@ -85,7 +90,6 @@ class CpuOps:
                 softcap=softcap,
                 sinks=_sinks_array(sinks, query),
                 out=out[:compiled].numpy(),
-                threads=torch.get_num_threads(),
             )
         if compiled < len(batch.context_len):
             prefill_attention(
@@ -112,6 +116,12 @@ class CpuOps:
         for start, host_start, count in block_runs(blocks, host_blocks, block_size):
             run = host[host_start : host_start + count]
             pool[:, :, start : start + count].copy_(run.movedim(0, 2))
+
+
+def _compiled(query: Tensor, pool: Tensor) -> bool:
+    """Whether the kernels compute with such queries over such a pool."""
+    plain = query.dtype in COMPILED and pool.dtype == query.dtype
+    return pool.is_contiguous() and (plain or (query.dtype == torch.float32 and pool.dtype in QUANTISED))
 
 
 def _sinks_array(sinks: Tensor | None, query: Tensor) -> np.ndarray:

@@ -15,16 +15,17 @@ import math
 from functools import partial
 from typing import Any
 
-import numba
 import numpy as np
 from numba import prange
 
-from .cpu_jit import Array, entry, exponentials, inner
+from .cpu_jit import Array, entry, exponentials, inner, shares_for
 
 TILE = 64  # positions whose scores are held at once: keys of 64 x 64 floats fill half the first-level cache
 UNROLL = 4  # positions in one pass over a head, so that the query is loaded once for all of them
-GRAIN = 300_000  # multiply-adds worth waking one more thread for
+MULTIPLIED = 8000  # multiply-adds that one thread does in a microsecond
 LOWEST = -1e30  # stands for minus infinity, which fast-math may not see
+IN_ORDER = np.arange(TILE)
+FLOAT8_BIAS = 2.0**120  # by which float8's exponent is too small once its bits stand in a float32
 
 
 def decode_attention(
@@ -39,67 +40,103 @@ def decode_attention(
     softcap: float,
     sinks: Array,
     out: Array,
-    threads: int,
+    shares: int | None = None,
 ) -> None:
     """Attention of ``query`` [S, Hq, D] over ``pool`` [2, num_slots, H, D], written to ``out`` [S, Hq, D].
 
     All arrays are C-contiguous, the floating ones of one type (float32 or float64), ``tables`` and ``context`` int32.
-    ``sinks`` is [Hq] or empty.
+    ``sinks`` is [Hq] or empty. To a query in float32 the pool may also be int8, [2, num_slots, H, D + 16] with scales,
+    or the bytes of float8_e4m3fn as uint8. ``shares`` is into how many the work is dealt, by default what pays.
     """
-    sequences, heads, head_dim = query.shape
-    visible = np.minimum(context, window) if window > 0 else context
-    ends = np.cumsum(visible, dtype=np.int64)
-    work = int(ends[-1]) * heads * head_dim
-    shares = max(1, min(threads, work // GRAIN))
+    if shares is None:
+        longest = np.minimum(context, window) if window > 0 else context
+        shares = shares_for(int(longest.sum()) * query[0].size / MULTIPLIED)
     number = query.dtype.type
-    largest = np.empty((sequences + shares, heads), query.dtype)
-    total = np.empty((sequences + shares, heads), query.dtype)
-    weighted = np.empty((sequences + shares, heads, head_dim), query.dtype)
-    arguments = (query, pool, tables, context, ends, block_size, number(scale), number(softcap), sinks)
+    arguments = (
+        query, pool, _scales(pool), tables, context, window, block_size, number(scale), number(softcap), sinks, out
+    )  # fmt: skip
     if shares == 1:
-        # Waking a sleeping thread costs more than a short context; a team of one wakes nobody.
-        _share(*arguments, out, 0, 1, largest, total, weighted)
+        _one_share(*arguments)
     else:
-        numba.set_num_threads(min(shares, numba.config.NUMBA_NUM_THREADS))
-        _all_shares(*arguments, out, shares, largest, total, weighted)
-        _merge(ends, shares, sinks, largest, total, weighted, out)
+        _all_shares(*arguments, shares)
 
 
-def compile_decode(head_dim: int, number: type[np.floating[Any]]) -> None:
-    """Compile everything :func:`decode_attention` runs for this type, or load it from the cache."""
-    context = 256
-    heads = 2 * GRAIN // (context * head_dim) + 1  # enough work for two shares
-    query = np.zeros((1, heads, head_dim), number)
-    for length in (1, context):
+def compile_decode(head_dim: int, query: type[np.floating[Any]], pool: type[np.generic]) -> None:
+    """Compile everything :func:`decode_attention` runs for these types, or load it from the cache."""
+    row = np.zeros((1, 1, head_dim), query)
+    slots = np.zeros((2, 1, 1, head_dim + (16 if pool is np.int8 else 0)), pool)
+    one = np.ones((1, 1), np.int32)
+    for shares in (1, 2):
         decode_attention(
-            query, np.zeros((2, context, 1, head_dim), number), np.zeros((1, 1), np.int32),
-            np.array([length], np.int32), context, scale=1.0, window=0, softcap=0.0, sinks=np.empty(0, number),
-            out=np.empty_like(query), threads=2,
+            row, slots, one - 1, one[0], 1, scale=1.0, window=0, softcap=0.0, sinks=np.empty(0, query),
+            out=np.empty_like(row), shares=shares,
         )  # fmt: skip
 
 
-@partial(entry, parallel=True)
-def _all_shares(
-    query, pool, tables, context, ends, block_size, scale, softcap, sinks, out, shares, largest, total, weighted
-):  # fmt: skip
-    for share in prange(shares):
-        _share(
-            query, pool, tables, context, ends, block_size, scale, softcap, sinks, out, share, shares,
-            largest, total, weighted,
-        )  # fmt: skip
+def _scales(pool: Array) -> Array | None:
+    """What numbers of ``pool`` are to be multiplied by: None for floats, one number for float8, and for int8 the pool
+    itself, seen as float32, in which the scale stands behind the values."""
+    if pool.dtype == np.int8:
+        return pool.view(np.float32)
+    return np.array([FLOAT8_BIAS], np.float32) if pool.dtype == np.uint8 else None
 
 
 @entry
+def _one_share(query, pool, scales, tables, context, window, block_size, scale, softcap, sinks, out):
+    ends = _ends(context, window)
+    largest, total, weighted = _pieces(query, 1)
+    _share(
+        query, pool, scales, tables, context, ends, block_size, scale, softcap, sinks, out, 0, 1,
+        largest, total, weighted,
+    )  # fmt: skip
+
+
+@partial(entry, parallel=True)
+def _all_shares(query, pool, scales, tables, context, window, block_size, scale, softcap, sinks, out, shares):
+    ends = _ends(context, window)
+    largest, total, weighted = _pieces(query, shares)
+    for share in prange(shares):
+        _share(
+            query, pool, scales, tables, context, ends, block_size, scale, softcap, sinks, out, share, shares,
+            largest, total, weighted,
+        )  # fmt: skip
+    _merge(ends, shares, sinks, largest, total, weighted, out)
+
+
+@inner
+def _ends(context, window):
+    """Where each sequence's visible positions end, all of them laid end to end."""
+    ends = np.empty(context.size, np.int64)
+    end = 0
+    for s in range(context.size):
+        end += min(context[s], window) if window > 0 else context[s]
+        ends[s] = end
+    return ends
+
+
+@inner
+def _pieces(query, shares):
+    sequences, heads, head_dim = query.shape
+    return (
+        np.empty((sequences + shares, heads), query.dtype),
+        np.empty((sequences + shares, heads), query.dtype),
+        np.empty((sequences + shares, heads, head_dim), query.dtype),
+    )
+
+
+@inner
 def _share(
-    query, pool, tables, context, ends, block_size, scale, softcap, sinks, out, share, shares, largest, total, weighted
+    query, pool, scales, tables, context, ends, block_size, scale, softcap, sinks, out, share, shares,
+    largest, total, weighted,
 ):  # fmt: skip
     """One thread's part. The piece of sequence s in share w is stored at s + w: each step along the path from the
     first share of the first sequence to the last of the last raises exactly one of the two."""
-    sequences, heads, _ = query.shape
+    sequences, heads, head_dim = query.shape
     begin, end = ends[-1] * share // shares, ends[-1] * (share + 1) // shares
     scores = np.empty(TILE, query.dtype)
     bits = np.empty(TILE, np.int32)
     slots = np.empty(TILE, np.int64)
+    unpacked = np.empty((2, TILE, 1, head_dim if scales is not None else 0), query.dtype)
     offset = 0
     for s in range(sequences):
         length = ends[s] - offset
@@ -118,7 +155,7 @@ def _share(
             count = min(TILE, hidden + last - start)
             _find_slots(tables[s], start, count, block_size, slots)
             _attend_tile(
-                query[s], pool, slots, count, scale, softcap, scores, bits,
+                query[s], pool, scales, slots, count, scale, softcap, scores, bits, unpacked,
                 largest[piece], total[piece], weighted[piece],
             )  # fmt: skip
         if last - first == length:
@@ -136,32 +173,71 @@ def _find_slots(table, start, count, block_size, slots):
 
 
 @inner
-def _attend_tile(query, pool, slots, count, scale, softcap, scores, bits, largest, total, weighted):
-    heads = query.shape[0]
-    group = heads // pool.shape[2]
+def _attend_tile(
+    query, pool, scales, slots, count, scale, softcap, scores, bits, unpacked, largest, total, weighted
+):  # fmt: skip
+    group = query.shape[0] // pool.shape[2]
     padded = -(-count // UNROLL) * UNROLL
-    for head in range(heads):
-        _dot_products(query[head], pool[0], slots, padded, head // group, scores)
+    for kv_head in range(pool.shape[2]):
+        if scales is not None:
+            _unpack(pool[0], scales, 0, slots, padded, kv_head, unpacked[0])
+            _unpack(pool[1], scales, 1, slots, padded, kv_head, unpacked[1])
+        for head in range(kv_head * group, (kv_head + 1) * group):
+            if scales is None:
+                _dot_products(query[head], pool[0], slots, padded, kv_head, scores)
+            else:
+                _dot_products(query[head], unpacked[0], IN_ORDER, padded, 0, scores)
+            rescale = _soften(head, count, padded, scale, softcap, scores, bits, largest, total)
+            if scales is None:
+                _add_values(scores, pool[1], slots, padded, kv_head, rescale, weighted[head])
+            else:
+                _add_values(scores, unpacked[1], IN_ORDER, padded, 0, rescale, weighted[head])
+
+
+@inner
+def _unpack(packed, scales, plane, slots, count, kv_head, out):
+    """One head of int8 or float8 positions in float32."""
+    width = out.shape[2]
+    if scales.ndim == 1:  # float8: sign and the rest moved to where float32 has them
+        words = out.view(np.int32)
+        for i in range(count):
+            row = packed[slots[i], kv_head]
+            for d in range(width):
+                byte = np.int32(row[d])
+                words[i, 0, d] = ((byte & np.int32(128)) << np.int32(24)) | ((byte & np.int32(127)) << np.int32(20))
+            for d in range(width):
+                out[i, 0, d] *= scales[0]
+    else:
+        for i in range(count):
+            row = packed[slots[i], kv_head]
+            scale = scales[plane, slots[i], kv_head, width // 4]
+            for d in range(width):
+                out[i, 0, d] = np.float32(row[d]) * scale
+
+
+@inner
+def _soften(head, count, padded, scale, softcap, scores, bits, largest, total):
+    """From products to the softmax's terms; returns by how much what was summed before shrinks."""
+    for i in range(padded):
+        scores[i] *= scale
+    if softcap > 0:
         for i in range(padded):
-            scores[i] *= scale
-        if softcap > 0:
-            for i in range(padded):
-                scores[i] = softcap * math.tanh(scores[i] / softcap)
-        highest = largest[head]
-        for i in range(padded):  # padding repeats the last position, so it changes no maximum
-            highest = max(highest, scores[i])
-        for i in range(padded):
-            scores[i] -= highest
-        exponentials(scores, bits, padded)
-        for i in range(count, padded):
-            scores[i] = 0
-        rescale = math.exp(largest[head] - highest)
-        summed = total[head] * rescale
-        for i in range(padded):
-            summed += scores[i]
-        largest[head] = highest
-        total[head] = summed
-        _add_values(scores, pool[1], slots, padded, head // group, rescale, weighted[head])
+            scores[i] = softcap * math.tanh(scores[i] / softcap)
+    highest = largest[head]
+    for i in range(padded):  # padding repeats the last position, so it changes no maximum
+        highest = max(highest, scores[i])
+    for i in range(padded):
+        scores[i] -= highest
+    exponentials(scores, bits, padded)
+    for i in range(count, padded):
+        scores[i] = 0
+    rescale = math.exp(largest[head] - highest)
+    summed = total[head] * rescale
+    for i in range(padded):
+        summed += scores[i]
+    largest[head] = highest
+    total[head] = summed
+    return rescale
 
 
 @inner
@@ -206,7 +282,7 @@ def _finish(head, largest, total, weighted, sinks, out):
         out[d] = weighted[d] * factor
 
 
-@entry
+@inner
 def _merge(ends, shares, sinks, largest, total, weighted, out):
     """Combine the pieces of every sequence that was cut, into its first piece and from there into ``out``."""
     share = 0

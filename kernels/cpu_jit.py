@@ -41,10 +41,11 @@ inner = njit(fastmath=True, error_model="numpy")
 
 def entry(function: Callable[..., None], **options: Any) -> Any:
     """What Python calls: compiled on first use, and kept for later starts where there is a place to."""
+    given: dict[str, Any] = {"fastmath": True, "error_model": "numpy", "nogil": True} | options
     try:
-        return njit(function, fastmath=True, error_model="numpy", nogil=True, cache=True, **options)
+        return njit(function, cache=True, **given)
     except RuntimeError:  # numba found no folder to write to
-        return njit(function, fastmath=True, error_model="numpy", nogil=True, **options)
+        return njit(function, **given)
 
 
 def shares_for(microseconds: float) -> int:

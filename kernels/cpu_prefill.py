@@ -8,6 +8,7 @@ from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
 from . import PagedBatch
+from .formats import decode, raw
 
 QUERY_BLOCK = 64  # a causal triangle is cut into strips of this height; half of the square above it is saved
 SCORES = 1 << 22  # the most scores held at once where softcap or sinks need them in memory
@@ -34,7 +35,8 @@ def prefill_attention(
             continue
         prefix = context - (stop - start)
         oldest = max(0, prefix - window + 1) if window > 0 else 0
-        key, value = _context(pool, batch.block_tables[sequence], oldest, context, batch.block_size)
+        stored = _context(raw(pool), batch.block_tables[sequence], oldest, context, batch.block_size)
+        key, value = (decode(rows.view(pool.dtype), query.shape[2]).to(query.dtype) for rows in stored)
         height = _strip_height(query.shape[1], context - oldest, softcap > 0 or sinks is not None)
         for row in range(start, stop, height):
             rows = slice(row, min(row + height, stop))
@@ -48,7 +50,7 @@ def prefill_attention(
 
 
 def _context(pool: Tensor, table: Tensor, start: int, stop: int, block_size: int) -> tuple[Tensor, Tensor]:
-    """Keys and values [n, H, D] of positions ``start`` to ``stop``: a view where the blocks are neighbours."""
+    """Keys and values of positions ``start`` to ``stop``: a view where the blocks are neighbours."""
     first = start // block_size
     blocks = table[first : -(-stop // block_size)].to(torch.int64)
     skip, length = start - first * block_size, stop - start

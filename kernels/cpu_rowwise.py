@@ -10,7 +10,7 @@ from functools import partial
 
 import numpy as np
 import torch
-from numba import prange
+from numba import njit, prange
 from torch import Tensor
 
 from .cpu_jit import WAKE, entry, exponentials, flat, inner, shares_for
@@ -70,6 +70,12 @@ def rotate_and_write_kv(
     return out
 
 
+def write_int8(key: Tensor, value: Tensor, pool: Tensor, slots: Tensor) -> None:
+    """Round ``key`` and ``value`` [T, H, D] to 8 bits with a scale a head, into an int8 ``pool``."""
+    rows = pool.numpy()
+    _write_int8(key.contiguous().numpy(), value.contiguous().numpy(), rows, rows.view(np.float32), slots.numpy())
+
+
 def compile_rowwise(head_dim: int, dtype: torch.dtype) -> None:
     """Compile everything above for this type, or load it from the cache."""
     for rows in (1, 2 * NORMED * WAKE // head_dim + 1):
@@ -79,6 +85,8 @@ def compile_rowwise(head_dim: int, dtype: torch.dtype) -> None:
         heads = x[:, None]
         pool = torch.zeros((2, 1, 1, head_dim), dtype=dtype)
         rotate_and_write_kv(heads, heads, heads, x, x, pool, torch.full((rows,), -1))
+    if dtype == torch.float32:
+        write_int8(heads, heads, torch.zeros((2, 1, 1, head_dim + 16), dtype=torch.int8), torch.full((rows,), -1))
 
 
 @partial(entry, parallel=True)
@@ -166,3 +174,27 @@ def _rotate_head(source, cos, sin, target):
         target[half + d] = b * cos[half + d] + a * sin[half + d]
     for d in range(2 * half, target.size):
         target[d] = source[d]
+
+
+@partial(entry, fastmath=False)  # what is not finite must stay so, and rounding be exact
+def _write_int8(key, value, pool, scales, slots):
+    width = key.shape[2]
+    for t in range(len(slots)):
+        slot = slots[t]
+        if slot < 0:
+            continue
+        for head in range(key.shape[1]):
+            _round_head(key[t, head], pool[0, slot, head], scales[0, slot, head, width // 4 :])
+            _round_head(value[t, head], pool[1, slot, head], scales[1, slot, head, width // 4 :])
+
+
+@njit
+def _round_head(row, integers, scale):
+    largest, finite = np.float32(0), True
+    for d in range(row.size):
+        largest = max(largest, abs(row[d]))
+        finite &= abs(row[d]) < np.inf
+    scale[0] = largest / np.float32(127) if finite else np.float32(np.nan)
+    divisor = scale[0] if finite and scale[0] > 0 else np.float32(np.inf)
+    for d in range(row.size):
+        integers[d] = np.int8(np.rint(row[d] / divisor)) if finite else np.int8(0)

@@ -17,6 +17,8 @@ from hypothesis import strategies as st
 from paged_cases import TOLERANCE, Case, build, decodes, worst
 from pagedeck.kernels import cpu_decode, ops_for
 from pagedeck.kernels.cpu import CpuOps
+from pagedeck.kernels.formats import decode, encode, raw
+from pagedeck.kernels.reference import ReferenceOps
 
 TILE = cpu_decode.TILE
 
@@ -64,6 +66,68 @@ def check(case: Case) -> None:
     assert worst(result, problem) < TOLERANCE[case.dtype]
 
 
+@pytest.mark.parametrize("kept", [torch.int8, torch.float8_e4m3fn], ids=str)
+@pytest.mark.parametrize("case", CASES, ids=lambda c: c.label)
+def test_attention_over_a_narrower_pool(case: Case, kept: torch.dtype) -> None:
+    """Decodes and chunks, against the reference's reading of the same bytes."""
+    problem = build(case)
+    problem.pool = encode(problem.pool, kept)
+    result = CpuOps().paged_attention(problem.query, problem.pool, problem.batch, **problem.options)
+    assert result.dtype == torch.float32
+    options = problem.options | {"sinks": problem.options["sinks"].double() if case.sinks else None}
+    wanted = ReferenceOps().paged_attention(problem.query.double(), problem.pool, problem.batch, **options)
+    rows = int(problem.batch.query_start[-1])
+    torch.testing.assert_close(result[:rows].double(), wanted[:rows], rtol=0, atol=1e-5)
+
+
+def test_every_float8_is_read_as_what_it_is() -> None:
+    """A context of one position gives its value back."""
+    numbers = torch.arange(256, dtype=torch.uint8)
+    numbers = numbers[(numbers & 127) != 127].view(torch.float8_e4m3fn)  # without NaN
+    pool = torch.stack([torch.zeros_like(numbers.view(torch.uint8)), numbers.view(torch.uint8)])
+    pool = pool.view(torch.float8_e4m3fn)[:, None, None]
+    batch = dataclasses.replace(build(decodes(1)).batch, block_tables=torch.zeros((1, 1), dtype=torch.int32))
+    result = CpuOps().paged_attention(torch.zeros(1, 1, 254), pool, batch, scale=1.0)
+    assert torch.equal(result[0, 0], numbers.float())
+
+
+@pytest.mark.parametrize("kept", [torch.int8, torch.float8_e4m3fn], ids=str)
+def test_rotary_into_a_narrower_pool(kept: torch.dtype) -> None:
+    matrix, (cos, sin) = torch.randn(30, 8, 64), torch.randn(2, 30, 64)
+    query, key, value = matrix.split((4, 2, 2), dim=1)
+    slots = torch.randperm(50)[:30]
+    slots[4] = -1
+    pool = encode(torch.zeros(2, 50, 2, 64), kept)
+    other = pool.clone()
+    result = CpuOps().rotate_and_write_kv(query, key, value, cos, sin, pool, slots)
+    wanted = ReferenceOps().rotate_and_write_kv(query, key, value, cos, sin, other, slots)
+    torch.testing.assert_close(result, wanted)
+    # Rotated numbers may differ by their last bit, and so fall to the other side of a tie.
+    torch.testing.assert_close(decode(pool, 64), decode(other, 64), rtol=0.07, atol=0.05)
+    assert float((raw(pool) == raw(other)).float().mean()) > 0.99
+
+
+def test_int8_is_rounded_as_the_format_says() -> None:
+    """Bit for bit, also where all is zero, at ties, and where something is not finite."""
+    rows = torch.randn(6, 2, 20)
+    rows[0] = 0
+    rows[1, 0] = torch.arange(20) + 0.5
+    rows[1, 0, 0] = 127
+    rows[2] = 1e-44
+    pool = torch.zeros(2, 9, 2, 36, dtype=torch.int8)
+    wanted = pool.clone()
+    slots = torch.tensor([3, 8, 0, -1, 5, 1])
+    CpuOps().write_kv(rows, rows.flip(0), pool, slots)
+    ReferenceOps().write_kv(rows, rows.flip(0), wanted, slots)
+    assert torch.equal(pool, wanted)
+    for number in (float("nan"), float("inf")):
+        rows[5, 1, 7] = number
+        CpuOps().write_kv(rows, rows, pool, slots)
+        read = decode(pool[0, slots], 20)
+        assert not read[5, 1].isfinite().any()
+        assert read[5, 0].isfinite().all()
+
+
 @settings(max_examples=60, deadline=None)
 @given(
     contexts=st.lists(st.integers(0, 3 * TILE), min_size=1, max_size=9),
@@ -76,16 +140,12 @@ def test_any_cut_of_the_work_gives_the_same(contexts: list[int], shares: int, wi
     case = decodes(*contexts, window=window, sinks=sinks, dtype="float64", kv_heads=1, head_dim=16)
     problem = build(case)
     out = torch.full_like(problem.query, float("nan"), memory_format=torch.contiguous_format)
-    grain, cpu_decode.GRAIN = cpu_decode.GRAIN, 1
-    try:
-        cpu_decode.decode_attention(
-            problem.query.contiguous().numpy(), problem.pool.numpy(), problem.batch.block_tables.numpy(),
-            problem.batch.context_len.numpy(), case.block_size, scale=problem.options["scale"], window=window,
-            softcap=0.0, sinks=problem.options["sinks"].numpy() if sinks else np.empty(0), out=out.numpy(),
-            threads=shares,
-        )  # fmt: skip
-    finally:
-        cpu_decode.GRAIN = grain
+    cpu_decode.decode_attention(
+        problem.query.contiguous().numpy(), problem.pool.numpy(), problem.batch.block_tables.numpy(),
+        problem.batch.context_len.numpy(), case.block_size, scale=problem.options["scale"], window=window,
+        softcap=0.0, sinks=problem.options["sinks"].numpy() if sinks else np.empty(0), out=out.numpy(),
+        shares=shares,
+    )  # fmt: skip
     assert worst(out, problem) < TOLERANCE["float64"]
 
 
@@ -147,8 +207,9 @@ def test_the_cpu_gets_these_ops() -> None:
 def test_compiled_code_is_kept_in_the_users_cache(tmp_path: Path) -> None:
     """A second process loads what the first compiled, and nothing is written beside the source."""
     program = (
-        "import torch; from pagedeck.kernels import cpu, cpu_decode; cpu.CpuOps().warm_up(64, torch.float32);"
-        "print(sum(cpu_decode._share.stats.cache_hits.values()), sum(cpu_decode._all_shares.stats.cache_hits.values()))"
+        "from numpy import float32; from pagedeck.kernels import cpu_decode;"
+        "cpu_decode.compile_decode(64, float32, float32);"
+        "print(*(sum(f.stats.cache_hits.values()) for f in (cpu_decode._one_share, cpu_decode._all_shares)))"
     )
     environment = {k: v for k, v in os.environ.items() if k != "NUMBA_CACHE_DIR"}
     environment |= {"XDG_CACHE_HOME": str(tmp_path), "HOME": str(tmp_path), "LOCALAPPDATA": str(tmp_path)}
@@ -170,7 +231,7 @@ def test_a_cache_that_cannot_be_written_is_done_without(tmp_path: Path) -> None:
     environment = os.environ | {"XDG_CACHE_HOME": str(blocked), "HOME": str(blocked), "LOCALAPPDATA": str(blocked)}
     environment["NUMBA_CACHE_LOCATOR_CLASSES"] = "UserProvidedCacheLocator"  # leaves out the source's own folder
     environment.pop("NUMBA_CACHE_DIR", None)
-    program = "from pagedeck.kernels import cpu_decode; print(type(cpu_decode._share._cache).__name__)"
+    program = "from pagedeck.kernels import cpu_decode; print(type(cpu_decode._one_share._cache).__name__)"
     run = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True)
     assert run.returncode == 0, run.stderr
     assert run.stdout.split() == ["NullCache"]
