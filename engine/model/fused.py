@@ -38,19 +38,18 @@ class FusedAttention(nn.Module):
         super().__init__()
         self.qkv = qkv
         self.output = output
-        self.split = (heads, heads + kv_heads, heads + 2 * kv_heads)
+        self.parts = (heads, kv_heads, kv_heads)
         self.norms = norms
         self.variant = variant
 
     def attend(self, hidden: Tensor, turn: tuple[Tensor, Tensor], pool: Tensor, batch: PagedBatch, ops: Ops) -> Tensor:
         """All heads' values [T, Hq * D] after ``hidden`` [T, N], before the output product."""
-        keys, values, end = self.split
-        heads = self.qkv(hidden).unflatten(-1, (end, -1))
-        query, key, value = heads[:, :keys], heads[:, keys:values], heads[:, values:]
+        tokens = len(hidden)
+        query, key, value = self.qkv(hidden).view(tokens, sum(self.parts), -1).split(self.parts, dim=1)
         if self.norms is not None:
             query, key = (_per_head(ops, x, norm) for x, norm in zip((query, key), self.norms, strict=True))
         query = ops.rotate_and_write_kv(query, key, value, *turn, pool, batch.slots)
-        return ops.paged_attention(query, pool, batch, **self.variant).flatten(1)
+        return ops.paged_attention(query, pool, batch, **self.variant).view(tokens, -1)
 
 
 class FusedMLP(nn.Module):

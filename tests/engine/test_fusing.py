@@ -59,6 +59,20 @@ NOT_FUSED: dict[str, tuple[str, dict[str, Any], str]] = {
         {"num_key_value_heads": 2, "no_rope_layers": [1, 0, 1]},
         "logits differ",
     ),
+    "queries that grow with their position": (
+        "Ministral3Config",
+        GROUPED
+        | {
+            "sliding_window": None,
+            "rope_parameters": {
+                "rope_type": "default",
+                "rope_theta": 1e4,
+                "original_max_position_embeddings": 128,
+                "llama_4_scaling_beta": 0.1,
+            },
+        },
+        "logits differ",
+    ),
     "no gate": ("Starcoder2Config", {"num_key_value_heads": 2}, "Starcoder2MLP has"),
 }
 
