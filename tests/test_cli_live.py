@@ -11,6 +11,7 @@ import pytest
 from pagedeck.cli import main
 from pagedeck.ipc.client import Client
 from pagedeck.ipc.launch import Engine, LaunchFailed
+from pagedeck.ipc.telemetry import TOPIC_EVENT
 
 
 @pytest.fixture(autouse=True)
@@ -142,8 +143,11 @@ def test_a_conversation_remembers_cancels_and_leaves(engine, tmp_path: Path) -> 
             shown += os.read(terminal, 4096)
         shown = shown.partition(text)[2]
 
-    wait_for(b"> ")
-    os.write(terminal, b"the quick brown fox\n")
+    with Client("shared") as client, client.subscribe([TOPIC_EVENT]) as events:
+        wait_for(b"> ")
+        os.write(terminal, b"the quick brown fox\n")
+        while (said := events.receive(timeout=30)) and said[2].kind != "started":
+            pass
     wait_for(b"fox\r\n")
     assert os.read(terminal, 1)  # the answer has begun
     os.write(terminal, b"\x03")

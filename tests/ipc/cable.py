@@ -43,6 +43,7 @@ class Cable:
     def close(self) -> None:
         self.cut()
         self.mend()
+        self._listener.shutdown(socket.SHUT_RDWR)  # ends the thread that accepts
         self._listener.close()
 
     def _accept(self) -> None:
