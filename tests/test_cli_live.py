@@ -143,8 +143,9 @@ def test_a_conversation_remembers_cancels_and_leaves(engine, tmp_path: Path) -> 
             shown += os.read(terminal, 4096)
         shown = shown.partition(text)[2]
 
+    wait_for(b"> ")
     with Client("shared") as client, client.subscribe([TOPIC_EVENT]) as events:
-        wait_for(b"> ")
+        client.status()
         os.write(terminal, b"the quick brown fox\n")
         while (said := events.receive(timeout=30)) and said[2].kind != "started":
             pass
