@@ -198,11 +198,13 @@ def _block_rows(left):
 def _store(total, count, bias, out, t, start):
     width = min(OUTPUTS, out.shape[1] - start)
     for r in range(count):
+        target, numbers = out[t + r, start : start + width], total[r]
         for j in range(width):
-            out[t + r, start + j] = total[r, j]
+            target[j] = numbers[j]
         if bias is not None:
+            offsets = bias[start : start + width]
             for j in range(width):
-                out[t + r, start + j] += bias[start + j]
+                target[j] += offsets[j]
 
 
 @inner
@@ -212,7 +214,6 @@ def _round_rows(x, groups):
     integers = np.empty(len(x) * groups * PAIRS, np.int32)  # a pair in each
     steps = np.empty(len(x) * groups, np.float32)
     sums = np.empty(len(x) * groups, np.float32)
-    numbers = np.zeros(GROUP, np.float32)
     rounded = np.empty(GROUP, np.int16)
     pairs = rounded.view(np.int32)
     t = 0
@@ -221,17 +222,10 @@ def _round_rows(x, groups):
         for r in range(count):
             for g in range(groups):
                 place = t * groups + g * count + r
-                left = x.shape[1] - g * GROUP
-                if left >= GROUP:
-                    for i in range(GROUP):
-                        numbers[i] = x[t + r, g * GROUP + i]
-                else:
-                    numbers[left:] = 0
-                    for i in range(left):
-                        numbers[i] = x[t + r, g * GROUP + i]
-                steps[place], sums[place] = _round_group(numbers, rounded)
+                steps[place], sums[place] = _round_group(x[t + r, g * GROUP : (g + 1) * GROUP], rounded)
+                target = integers[(place - r) * PAIRS + r :]
                 for p in range(PAIRS):
-                    integers[(place - r) * PAIRS + p * count + r] = pairs[p]
+                    target[p * count] = pairs[p]
         t += count
     return integers, steps, sums
 
@@ -239,10 +233,11 @@ def _round_rows(x, groups):
 @inner
 def _round_group(numbers, rounded):
     largest, total = np.float32(0), np.float32(0)
-    for i in range(GROUP):
+    for i in range(numbers.size):
         largest = max(largest, abs(numbers[i]))
         total += numbers[i]
     factor = np.float32(LARGEST) / max(largest, np.float32(TINY))
-    for i in range(GROUP):
-        rounded[i] = np.int32(np.rint(numbers[i] * factor))
+    for i in range(numbers.size):
+        rounded[i] = np.int32(np.floor(numbers[i] * factor + np.float32(0.5)))  # unlike rint, is vectorised
+    rounded[numbers.size :] = 0
     return largest / np.float32(LARGEST), total

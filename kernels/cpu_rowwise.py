@@ -128,12 +128,13 @@ def _silu(gate_up, out, first, last):
         for start in range(0, width, TILE):
             count = min(TILE, width - start)
             gate, up = gate_up[t, start : start + count], gate_up[t, width + start : width + start + count]
+            target = out[t, start : start + count]
             for i in range(count):
                 decay[i] = -abs(gate[i])
             exponentials(decay, bits, count)
             for i in range(count):
-                share = one if gate[i] >= 0 else decay[i]
-                out[t, start + i] = gate[i] * up[i] * share / (one + decay[i])
+                g, e = gate[i], decay[i]
+                target[i] = g * up[i] * (one if g >= 0 else e) / (one + e)
 
 
 @partial(entry, parallel=True)
