@@ -38,14 +38,15 @@ class FusedAttention(nn.Module):
         super().__init__()
         self.qkv = qkv
         self.output = output
+        self.heads = heads + 2 * kv_heads
         self.parts = (heads, kv_heads, kv_heads)
         self.norms = norms
         self.variant = variant
 
     def attend(self, hidden: Tensor, turn: tuple[Tensor, Tensor], pool: Tensor, batch: PagedBatch, ops: Ops) -> Tensor:
         """All heads' values [T, Hq * D] after ``hidden`` [T, N], before the output product."""
-        tokens = len(hidden)
-        query, key, value = self.qkv(hidden).view(tokens, sum(self.parts), -1).split(self.parts, dim=1)
+        tokens = hidden.shape[0]
+        query, key, value = self.qkv(hidden).view(tokens, self.heads, -1).split(self.parts, dim=1)
         if self.norms is not None:
             query, key = (_per_head(ops, x, norm) for x, norm in zip((query, key), self.norms, strict=True))
         query = ops.rotate_and_write_kv(query, key, value, *turn, pool, batch.slots)
