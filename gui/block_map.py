@@ -22,6 +22,7 @@ from ..ipc.telemetry import RequestRow
 from ..ipc.vocabulary import BlockState
 from . import theme, words
 from .block_image import Colouring
+from .ghosts import GhostKind, make_ghost
 from .i18n import Translated
 from .legend import Legend
 from .link import EngineLink
@@ -58,6 +59,10 @@ class BlockMap(Translated, QWidget):
         self._colouring = QComboBox()
         for colouring in Colouring:
             self._colouring.addItem("", colouring)
+        self._ghost_label = QLabel()
+        self._ghost = QComboBox()
+        for kind in GhostKind:
+            self._ghost.addItem("", kind)
         self._fit = QPushButton()
         self._fit.setProperty("role", "flat")
         self.legend = Legend()
@@ -75,6 +80,8 @@ class BlockMap(Translated, QWidget):
         controls.addWidget(self._group)
         controls.addWidget(self._colouring_label)
         controls.addWidget(self._colouring)
+        controls.addWidget(self._ghost_label)
+        controls.addWidget(self._ghost)
         controls.addWidget(self._fit)
         self.pools["device"].add_controls(controls)
         layout = QVBoxLayout(self)
@@ -84,6 +91,7 @@ class BlockMap(Translated, QWidget):
         layout.addWidget(self.legend)
         self._colouring_label.setBuddy(self._colouring)
         self._group_label.setBuddy(self._group)
+        self._ghost_label.setBuddy(self._ghost)
         self._offer_groups()
 
     def _connect(self) -> None:
@@ -93,6 +101,7 @@ class BlockMap(Translated, QWidget):
         self._selection.changed.connect(self._selected)
         self._colouring.currentIndexChanged.connect(self._recolour)
         self._group.activated.connect(lambda index: self.show_group(self._group.itemData(index)))
+        self._ghost.currentIndexChanged.connect(self._lay_ghost)
         self._fit.clicked.connect(self.fit)
         self.legend.shownChanged.connect(self._filter)
         self.pools["device"].sampleRequested.connect(self.sampleRequested)
@@ -124,6 +133,13 @@ class BlockMap(Translated, QWidget):
             for pool in self.pools.values():
                 pool.write_header()
             self.legend.refresh(self._link.view.device, self._link.view.host)
+            self._lay_ghost()
+
+    def set_ghost(self, kind: GhostKind) -> None:
+        self._ghost.setCurrentIndex(list(GhostKind).index(kind))
+
+    def _lay_ghost(self) -> None:
+        self.pools["device"].show_ghost(make_ghost(GhostKind(self._ghost.currentData()), self._link.view))
 
     def fit(self) -> None:
         for pool in self.pools.values():
@@ -252,5 +268,14 @@ class BlockMap(Translated, QWidget):
         }
         for index, colouring in enumerate(Colouring):
             self._colouring.setItemText(index, texts[colouring])
+        self._ghost_label.setText(self.tr("Ghost"))
+        self._ghost_label.setToolTip(self.tr("Lay over the map what other ways to keep the cache would take"))
+        ghosts = {
+            GhostKind.NONE: self.tr("none"),
+            GhostKind.CONTIGUOUS: self.tr("contiguous"),
+            GhostKind.UNSHARED: self.tr("no sharing"),
+        }
+        for index, kind in enumerate(GhostKind):
+            self._ghost.setItemText(index, ghosts[kind])
         self._fit.setText(self.tr("Fit"))
         self._fit.setToolTip(self.tr("Show the whole pool (F)"))

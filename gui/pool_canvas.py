@@ -13,6 +13,8 @@ from PySide6.QtWidgets import QGraphicsItem, QStyleOptionGraphicsItem, QWidget
 from ..ipc.vocabulary import BlockState
 from . import theme
 from .block_image import BlockImage, arrange, largest_cell
+from .ghost_layer import GhostLayer
+from .ghosts import Ghost
 
 #: Cells from these sizes on (device pixels) get gaps, show how full they are, and are outlined when traced.
 GAP_CELL = 5.0
@@ -23,6 +25,8 @@ HALO_CELL = 14.0
 CLOSEST_CELL = 120.0
 #: A traced table with more turns than this is not drawn as a line: it would hide the pool.
 TRACE_TURNS = 400
+#: While a ghost is shown, a fitted pool leaves the rest of the view's height to what is beyond its end.
+GHOSTED_SHARE = 0.75
 
 
 class PoolCanvas(pg.GraphicsView):
@@ -42,6 +46,8 @@ class PoolCanvas(pg.GraphicsView):
         self.selected: int | None = None
         self._fitted = True
         self._tracing = False
+        self._ghost = GhostLayer()
+        self._ghosted = False
         self._box = pg.ViewBox(lockAspect=True, invertY=True, enableMenu=False, defaultPadding=0.0)
         self._colours = np.zeros(256, np.uint32)
         self._cells = _Cells(self)
@@ -69,15 +75,17 @@ class PoolCanvas(pg.GraphicsView):
         """The whole pool, with cells as large as the view allows."""
         ratio = self.devicePixelRatioF()
         width, height = self.viewport().width() * ratio, self.viewport().height() * ratio
-        grid = arrange(self.image.tier.num_blocks, int(width), int(height))
+        room = height * GHOSTED_SHARE if self._ghosted else height
+        grid = arrange(self.image.tier.num_blocks, int(width), int(room))
         self._fitted = True
         self.image.set_grid(grid)
+        self._ghost.rearrange(grid)
         self._cells.rearrange()
         self.image.refresh(self.image.step)
         # A full pool starts at the corner, a small one stands in the middle; in whole pixels, for equally large cells.
         left, top = 0.0, 0.0
-        if grid.width == largest_cell(int(width), int(height)):
-            left, top = (width - grid.columns * grid.width) // 2, max(0, (height - grid.rows * grid.height) // 2)
+        if grid.width == largest_cell(int(width), int(room)):
+            left, top = (width - grid.columns * grid.width) // 2, max(0, (room - grid.rows * grid.height) // 2)
         self._box.setAspectLocked(True, grid.width / grid.height)
         self._box.setLimits(
             minXRange=width / CLOSEST_CELL, maxXRange=2 * width / grid.width, maxYRange=2 * height / grid.height
@@ -106,6 +114,24 @@ class PoolCanvas(pg.GraphicsView):
             self.restyle()
         if changed:
             self.refresh(self.image.step)
+
+    def show_ghost(self, ghost: Ghost | None) -> None:
+        """Lay a ghost over the pool. It has a place of its own below the pool's end, for what is beyond."""
+        if ghost is None and not self._ghosted:
+            return
+        self._ghost.show(ghost, self.image.grid)
+        if (ghost is not None) != self._ghosted:
+            self._ghosted = ghost is not None
+            self.fit()
+        self._cells.prepareGeometryChange()
+        self._cells.update()
+
+    def paint_ghost(self, painter: QPainter) -> None:
+        self._ghost.paint(painter, self._box.viewRect(), min(self.cell_size))
+
+    @property
+    def ghost_rows(self) -> int:
+        return self._ghost.rows
 
     def mark(self, selected: int | None) -> None:
         if selected != self.selected:
@@ -261,7 +287,7 @@ class _Cells(QGraphicsItem):
 
     def boundingRect(self) -> QRectF:
         grid = self._canvas.image.grid
-        return QRectF(-1, -1, grid.columns + 2, grid.rows + 2)
+        return QRectF(-1, -1, grid.columns + 2, max(grid.rows, self._canvas.ghost_rows) + 2)
 
     def paint(self, painter: QPainter, option: QStyleOptionGraphicsItem, widget: QWidget | None = None) -> None:
         if not self._canvas.image.tier.num_blocks:
@@ -275,6 +301,7 @@ class _Cells(QGraphicsItem):
             self._paint_gaps(painter, palette, cell)
         if cell >= OUTLINE_CELL:
             self._paint_outlines(painter, palette, cell)
+        self._canvas.paint_ghost(painter)
         painter.setRenderHint(QPainter.RenderHint.Antialiasing, True)
         self._paint_line(painter, palette)
         self._paint_mark(painter, self._canvas.hovered, palette.muted, 1.5)

@@ -12,6 +12,8 @@ from . import quantities, theme, words
 from .block_card import BlockCard, BlockFacts
 from .block_image import BlockImage
 from .card import QuietLabel, paint_raised
+from .ghost_line import GhostLine
+from .ghosts import Ghost
 from .i18n import Translated, fill_in
 from .link import EngineLink
 from .pool_canvas import PoolCanvas
@@ -40,6 +42,7 @@ class PoolView(Translated, QWidget):
         self._capacity = QuietLabel()
         self._usage = QuietLabel()
         self._bar = UsageBar(self._tier)
+        self._ghost = GhostLine()
         self._card = BlockCard(self)
         self._invitation = Invitation(self.canvas)
         self._dwell = QTimer(self, interval=DWELL_MS, singleShot=True)
@@ -69,6 +72,7 @@ class PoolView(Translated, QWidget):
         layout.addWidget(head)
         layout.addWidget(self._usage)
         layout.addWidget(self._bar)
+        layout.addWidget(self._ghost)
         layout.addSpacing(theme.GRID // 2)
         layout.addWidget(self.canvas, 1)
         self.setMinimumSize(20 * theme.GRID, 14 * theme.GRID)
@@ -81,8 +85,14 @@ class PoolView(Translated, QWidget):
         if self._card.isVisible() and self.canvas.hovered is not None:
             self._write_card(self.canvas.hovered)
 
+    def show_ghost(self, ghost: Ghost | None) -> None:
+        """Lay a ghost over the blocks and say it in words."""
+        self._ghost.say(ghost, self._tier)
+        self.canvas.show_ghost(ghost)
+
     def restyle(self) -> None:
         self.canvas.restyle()
+        self._ghost.update()
         self._card.update()
         self._bar.update()
 

@@ -15,8 +15,10 @@ import numpy as np
 from ..ipc.protocol import EngineStatus, SettingInfo, SnapshotReply
 from ..ipc.subscriber import BlocksFeed, Sequences
 from ..ipc.telemetry import (
+    TOPIC_BLOCKS,
     BlocksUpdate,
     Event,
+    GroupBlocks,
     Percentiles,
     RequestRow,
     Stats,
@@ -57,7 +59,7 @@ class TierView:
     ``last_used`` u4 (as in :class:`TierBlocks`).
 
     ``counts[s]`` is the number of blocks in :class:`BlockState` *s*, ``held`` the tokens in blocks that sequences
-    hold. ``version`` grows with every change.
+    hold, ``saved`` the blocks that there would be besides if nothing were shared. ``version`` grows with every change.
     """
 
     _FIELDS = (("state", "<u1"), ("ref", "<u2"), ("fill", "<u2"), ("owner", "<u4"), ("last_used", "<u4"))
@@ -73,6 +75,7 @@ class TierView:
         self.last_used = np.zeros(0, np.uint32)
         self.counts = np.zeros(len(BlockState), np.int64)
         self.held = 0
+        self.saved = 0
         self.version = 0
         self._changes: deque[tuple[int, np.ndarray]] = deque(maxlen=CHANGES_KEPT)
 
@@ -99,6 +102,7 @@ class TierView:
         self._shape(blocks)
         self.counts[:] = np.bincount(self.state, minlength=len(BlockState))[: len(BlockState)]
         self.held = int(self.fill[self.state >= BlockState.SWAPPED].sum(dtype=np.int64))
+        self.saved = _saved(self.ref)
         self._changes.clear()
         self.version += 1
 
@@ -124,6 +128,16 @@ class TierView:
             view._changes.clear()
             view.version += 1
 
+    def whole(self) -> TierBlocks:
+        """All blocks as a full update tells them."""
+        arrays = {name: getattr(self, name).astype(dtype).tobytes() for name, dtype in self._FIELDS}
+        return TierBlocks(self.num_blocks, self.block_size, self.block_bytes, **arrays)
+
+    def redraw_after(self, other: TierView) -> None:
+        """Whoever drew ``other`` until now has to draw all of this."""
+        self._changes.clear()
+        self.version = max(self.version, other.version) + 1
+
     def fits(self, blocks: TierBlocks) -> bool:
         """Whether a delta is about the pool as it is known here."""
         return (blocks.num_blocks, blocks.block_size) == (self.num_blocks, self.block_size)
@@ -144,6 +158,11 @@ class TierView:
         state = self.state[ids]
         self.counts += sign * np.bincount(state, minlength=len(BlockState))[: len(BlockState)]
         self.held += sign * int(self.fill[ids[state >= BlockState.SWAPPED]].sum(dtype=np.int64))
+        self.saved += sign * _saved(self.ref[ids])
+
+
+def _saved(ref: np.ndarray) -> int:
+    return int(ref.sum(dtype=np.int64)) - int(np.count_nonzero(ref))
 
 
 class History:
@@ -372,6 +391,32 @@ class EngineView:
         self._forget_requests()
         for row in reply.requests:
             self._put(row)
+
+    def snapshot(self) -> SnapshotReply:
+        """What :meth:`apply_snapshot` takes to know the blocks and requests that are known here."""
+        pools = {name: (device.whole(), host.whole()) for name, (device, host) in self._hidden.items()}
+        pools[self.group] = self.device.whole(), self.host.whole()
+        first, *others = self.groups or [self.group]
+        blocks = BlocksUpdate(
+            self.epoch,
+            self.step,
+            True,
+            *pools[first],
+            name=first,
+            groups=[GroupBlocks(name, *pools[name]) for name in others],
+        )
+        ended = [self.requests[number] for number in self._ended]  # in the order in which they are forgotten
+        return SnapshotReply(
+            epoch=self.epoch,
+            sequences={TOPIC_BLOCKS.decode(): self.feed.applied or 0},
+            blocks=blocks if self.known else None,
+            requests=ended + self.live(),
+        )
+
+    def redraw_after(self, other: EngineView) -> None:
+        """As :meth:`TierView.redraw_after`."""
+        self.device.redraw_after(other.device)
+        self.host.redraw_after(other.host)
 
     def live(self) -> list[RequestRow]:
         return [row for row in self.requests.values() if row.state not in _ENDED]

@@ -79,6 +79,23 @@
     </message>
 </context>
 <context>
+    <name>GhostLine</name>
+    <message numerus="yes">
+        <source>%1 of %Ln request(s) would fit</source>
+        <translation>
+            <numerusform>%1 of %Ln request would fit</numerusform>
+            <numerusform>%1 of %Ln requests would fit</numerusform>
+        </translation>
+    </message>
+    <message numerus="yes">
+        <source>%Ln would not (%1 too many)</source>
+        <translation>
+            <numerusform>%Ln would not (%1 too many)</numerusform>
+            <numerusform>%Ln would not (%1 too many)</numerusform>
+        </translation>
+    </message>
+</context>
+<context>
     <name>Playground</name>
     <message numerus="yes">
         <source>Sent %Ln request(s) of all classes: watch the map</source>

@@ -208,6 +208,26 @@
         <translation>填充程度</translation>
     </message>
     <message>
+        <source>Ghost</source>
+        <translation>虚影</translation>
+    </message>
+    <message>
+        <source>Lay over the map what other ways to keep the cache would take</source>
+        <translation>在图上叠加其他缓存方式会占用的块</translation>
+    </message>
+    <message>
+        <source>none</source>
+        <translation>无</translation>
+    </message>
+    <message>
+        <source>contiguous</source>
+        <translation>连续分配</translation>
+    </message>
+    <message>
+        <source>no sharing</source>
+        <translation>不共享</translation>
+    </message>
+    <message>
         <source>Fit</source>
         <translation>适应窗口</translation>
     </message>
@@ -336,7 +356,7 @@
     <name>Effects</name>
     <message>
         <source>Blocks moved</source>
-        <extracomment>A preview is asked for when no edit came for so long.</extracomment>
+        <extracomment>A preview is asked for when no edit came for so long. Wider lines are hard to read; where two such columns have room, they stand side by side.</extracomment>
         <translation>移动的块</translation>
     </message>
     <message>
@@ -513,6 +533,61 @@
     <message>
         <source>No request %1 is running or waiting.</source>
         <translation>请求 %1 不在运行或排队。</translation>
+    </message>
+</context>
+<context>
+    <name>GhostLine</name>
+    <message>
+        <source>What the running requests would take if each reserved its prompt and its longest output in one piece.</source>
+        <translation>假如每个运行中的请求都为提示词和最长输出预留一整段连续空间，会占用多少。</translation>
+    </message>
+    <message>
+        <source>The blocks that there would be if each request had its own copy of what it shares.</source>
+        <translation>假如每个请求都各自保存一份共享内容，会有多少块。</translation>
+    </message>
+    <message>
+        <source>No request runs that would take a piece</source>
+        <translation>没有运行中的请求需要预留</translation>
+    </message>
+    <message numerus="yes">
+        <source>%1 of %Ln request(s) would fit</source>
+        <translation>
+            <numerusform>%Ln 个请求中能放下 %1 个</numerusform>
+        </translation>
+    </message>
+    <message>
+        <source>%1 of %2 reserved</source>
+        <translation>预留 %1 / %2</translation>
+    </message>
+    <message>
+        <source>%1 of what they reserve would be empty</source>
+        <translation>预留空间的 %1 会是空的</translation>
+    </message>
+    <message numerus="yes">
+        <source>%Ln would not (%1 too many)</source>
+        <translation>
+            <numerusform>%Ln 个放不下（超出 %1）</numerusform>
+        </translation>
+    </message>
+    <message>
+        <source>Nothing is shared now</source>
+        <translation>目前没有共享的块</translation>
+    </message>
+    <message>
+        <source>%1 more without sharing (%2)</source>
+        <translation>不共享会多出 %1（%2）</translation>
+    </message>
+    <message>
+        <source>%1 of them in place of cached ones</source>
+        <translation>其中 %1 个会挤掉缓存的块</translation>
+    </message>
+    <message>
+        <source>%1 beyond the pool&apos;s end</source>
+        <translation>%1超出池的末尾</translation>
+    </message>
+    <message>
+        <source>%1 in all, of %2</source>
+        <translation>共 %1 / %2</translation>
     </message>
 </context>
 <context>

@@ -1,0 +1,116 @@
+"""How a ghost is drawn over the map: hatched cells where they are large enough, else a tint of the pixels."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+from PySide6.QtCore import QRectF, Qt
+from PySide6.QtGui import QBrush, QColor, QImage, QPainter, QPen, QTransform
+
+from . import theme
+from .block_image import Grid
+from .ghosts import BEYOND, EMPTY, HELD, NOTHING, ODD, Ghost
+
+#: Cells from this size on (device pixels) are hatched; smaller ones are tinted.
+HATCH_CELL = 12.0
+
+
+def hue(palette: theme.Palette, kind: int) -> QColor:
+    return QColor(palette.error if kind == BEYOND else palette.ink)
+
+
+def paint_hatched(painter: QPainter, palette: theme.Palette, kind: int, rects: list[QRectF]) -> None:
+    """Rectangles of one kind: what holds tokens is shaded, what holds none only hatched."""
+    colour = hue(palette, kind)
+    veil = QColor(colour)
+    veil.setAlphaF(0.34 if kind == HELD else 0.1)
+    hatch = QColor(colour)
+    hatch.setAlphaF(0.6)
+    painter.setPen(Qt.PenStyle.NoPen)
+    painter.setBrush(veil)
+    painter.drawRects(rects)
+    painter.setBrush(QBrush(hatch, Qt.BrushStyle.Dense6Pattern if kind == HELD else Qt.BrushStyle.BDiagPattern))
+    painter.setPen(QPen(colour, 1))
+    painter.drawRects(rects)
+
+
+class GhostLayer:
+    """A ghost's cells on the pool's own grid, going on below its last row."""
+
+    def __init__(self) -> None:
+        self._ghost: Ghost | None = None
+        self._grid = Grid(1, 1, 1, 1)
+        self._cells = np.zeros((0, 0), np.uint8)
+
+    @property
+    def rows(self) -> int:
+        return len(self._cells)
+
+    def show(self, ghost: Ghost | None, grid: Grid) -> None:
+        self._ghost, self._grid = ghost, grid
+        if ghost is None:
+            self._cells = np.zeros((0, 0), np.uint8)
+            return
+        across = grid.columns * grid.tile
+        rows = -(-len(ghost.cells) // across) * grid.tile
+        cells = np.zeros(rows * grid.columns, np.uint8)
+        cells[: len(ghost.cells)] = ghost.cells
+        self._cells = replace(grid, rows=rows).spread(cells)
+
+    def rearrange(self, grid: Grid) -> None:
+        self.show(self._ghost, grid)
+
+    def paint(self, painter: QPainter, view: QRectF, cell: float) -> None:
+        """Draw what ``view`` (in cells) shows of it, ``cell`` device pixels being the shorter side of a cell."""
+        left, top = max(0, int(view.left())), max(0, int(view.top()))
+        part = self._cells[top : int(view.bottom()) + 1, left : int(view.right()) + 1]
+        if not part.any():
+            return
+        if cell >= HATCH_CELL:
+            self._paint_cells(painter, part, left, top)
+        else:
+            self._paint_pixels(painter, part, left, top, max(1, int(1 / max(cell, 1e-9))))
+
+    def _paint_cells(self, painter: QPainter, part: np.ndarray, left: int, top: int) -> None:
+        """Neighbours of one piece in a row are one rectangle, in device coordinates: a hatch is not to be stretched."""
+        palette, transform = theme.current().palette, painter.worldTransform()
+        painter.save()
+        painter.setWorldTransform(QTransform())
+        padded = np.pad(part, ((0, 0), (1, 1)), constant_values=255)
+        rows, edges = np.nonzero(padded[:, 1:] != padded[:, :-1])
+        same = rows[1:] == rows[:-1]
+        rows, starts, stops = rows[:-1][same], edges[:-1][same], edges[1:][same]
+        kinds = part[rows, starts] % ODD
+        for kind in (HELD, EMPTY, BEYOND):
+            chosen = np.flatnonzero(kinds == kind)
+            places = zip(rows[chosen].tolist(), starts[chosen].tolist(), stops[chosen].tolist(), strict=True)
+            rects = [
+                transform.mapRect(QRectF(left + start, top + row, stop - start, 1)).adjusted(1.5, 1.5, -1.5, -1.5)
+                for row, start, stop in places
+            ]
+            if rects:
+                paint_hatched(painter, palette, kind, rects)
+        painter.restore()
+
+    def _paint_pixels(self, painter: QPainter, part: np.ndarray, left: int, top: int, stride: int) -> None:
+        """Every other pixel of what holds nothing stays free, so that a tint tells it from what holds tokens."""
+        part = part[::stride, ::stride]
+        rows, columns = part.shape
+        pixels = _tints(theme.current().palette).take(part)
+        odd = (np.arange(rows)[:, None] + np.arange(columns)) % 2 == 1
+        pixels[odd & (part % ODD != HELD)] = 0
+        image = QImage(pixels.data, columns, rows, 4 * columns, QImage.Format.Format_ARGB32_Premultiplied)
+        painter.drawImage(QRectF(left, top, columns * stride, rows * stride), image)
+
+
+def _tints(palette: theme.Palette) -> np.ndarray:
+    """uint32 ``[256]``: the premultiplied tint of each code; neighbouring pieces differ in strength."""
+    table = np.zeros(256, np.uint32)
+    for kind in (HELD, EMPTY, BEYOND):
+        for odd, alpha in ((0, 0.6), (ODD, 0.42)):
+            colour = hue(palette, kind)
+            red, green, blue = (round(part * alpha) for part in (colour.red(), colour.green(), colour.blue()))
+            table[kind + odd] = round(255 * alpha) << 24 | red << 16 | green << 8 | blue
+    table[NOTHING] = 0
+    return table
