@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 from pagedeck.engine.config import GIB
 from pagedeck.engine.core import Engine
 from pagedeck.engine.model.attention import ATTENTION_NAME
+from pagedeck.engine.model.runner import ModelRunner
 from pagedeck.engine.reconfigure import reconfigure
 from pagedeck.engine.request import Request
 from pagedeck.engine.scheduling.forecast import Forecast
@@ -30,6 +31,7 @@ from . import harness
 from .deferred import DeferredRunner
 from .harness import VOCABULARY, CrampedRunner, make_engine, model_engine, output, step, submit
 from .oracle import ModelOracle, NumberOracle, Oracle, results
+from .recorded import LateReplayingRunner, ReplayingRunner
 from .tiny_models import tiny_model
 
 EXAMPLES = 90
@@ -287,6 +289,9 @@ SETTINGS = st.builds(
 #: Steps in flight besides the one awaited.
 DEPTHS = st.sampled_from([0, 1, 1])
 
+#: Without and with a step in flight; computed as planned, or padded and replayed.
+RUNNERS = st.sampled_from([LateReplayingRunner, CrampedRunner, ReplayingRunner, DeferredRunner])
+
 
 def random_examples(count: int) -> Any:
     return settings(max_examples=count, deadline=None, suppress_health_check=list(HealthCheck))
@@ -337,12 +342,12 @@ def models(request: pytest.FixtureRequest) -> tuple[Any, ModelOracle]:
 
 @pytest.mark.random
 @random_examples(MODEL_EXAMPLES)
-@given(SETTINGS, actions([1, 2, 12, 20, 30]), st.booleans(), DEPTHS)
+@given(SETTINGS, actions([1, 2, 12, 20, 30]), st.booleans(), RUNNERS)
 def test_nor_do_those_of_a_real_model(
-    models: tuple[Any, ModelOracle], chosen: dict[str, Any], script: list[Any], foresees: bool, depth: int
+    models: tuple[Any, ModelOracle], chosen: dict[str, Any], script: list[Any], foresees: bool, kind: type[ModelRunner]
 ) -> None:
     model, oracle = models
-    engine = model_engine(model, kind=(CrampedRunner, DeferredRunner)[depth], eos_ids=EOS, **chosen)
+    engine = model_engine(model, kind=kind, eos_ids=EOS, **chosen)
     play(World(engine, EOS, oracle, sum(engine.runner.slot_bytes)), script, foresees)
 
 
