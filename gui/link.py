@@ -11,7 +11,7 @@ import threading
 import time
 import uuid
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from pathlib import Path
 
 import msgspec
@@ -27,6 +27,8 @@ from ..ipc.protocol import (
     Bye,
     Cancel,
     ConfigReply,
+    DescribeBlock,
+    DescribeRequest,
     EngineMessage,
     EngineStatus,
     Failed,
@@ -36,7 +38,9 @@ from ..ipc.protocol import (
     GetStatus,
     Message,
     Ping,
+    Reconfigure,
     Reconfigured,
+    SetPriority,
     Shutdown,
     SnapshotReply,
     StatusReply,
@@ -71,6 +75,22 @@ _CONNECTIONS = {
     EngineState.FAILED: ConnectionState.DIED,
 }
 _SERVING = (ConnectionState.READY, ConnectionState.DRAINING)
+
+#: What views ask of the engine that they show; a recording answers nothing.
+_ASKED_BY_VIEWS = (Cancel, DescribeBlock, DescribeRequest, Reconfigure, SetPriority)
+
+#: What an engine tells changes these parts of a view; :class:`Event` a request, if it is about one.
+_PARTS: dict[type, set[str]] = {BlocksUpdate: {"blocks"}, Steps: {"steps"}, Stats: {"stats", "requests"}}
+
+#: All parts of a view: each has a signal that tells of its change.
+PARTS = frozenset({"connection", "blocks", "steps", "stats", "requests", "settings"})
+
+
+def parts_changed(message: TelemetryMessage) -> set[str]:
+    """The parts of a view that a telemetry message changes."""
+    if isinstance(message, Event):
+        return {"requests"} if message.row is not None else set()
+    return _PARTS[type(message)]
 
 
 class _Wire:
@@ -165,7 +185,10 @@ class _Wire:
 
 
 class EngineLink(QObject):
-    """Keeps :attr:`view` true to the engine that it is attached to, and carries requests there and answers back.
+    """Keeps :attr:`live` true to the engine that it is attached to, and carries requests there and answers back.
+
+    :attr:`view` is what the window shows: the live view, or a recording's (:meth:`show`) while the live one goes on
+    unseen. :attr:`now` tells the time of what is shown, in Unix seconds.
 
     Everything but the sockets happens on the GUI thread. When the engine ends and another one appears under its
     name, the link attaches to that one by itself.
@@ -178,11 +201,15 @@ class EngineLink(QObject):
     requestsChanged = Signal()
     settingsChanged = Signal()
     eventReceived = Signal(object)  # telemetry.Event
+    #: What the live view just took in, in order: ``(topic, sequence, message)``, a snapshot or settings (as replies),
+    #: an :class:`EngineStatus`, a :class:`ConnectionState`, or the :class:`Connection` that a life begins with.
+    told = Signal(object)
     _arrived = Signal()
 
     def __init__(self, parent: QObject | None = None) -> None:
         super().__init__(parent)
-        self.view = EngineView()
+        self.live = self.view = EngineView()
+        self.now: Callable[[], float] = time.time
         self.connection: Connection | None = None
         self._wire: _Wire | None = None
         self._ids = (f"app-{uuid.uuid4().hex[:8]}-{n}" for n in itertools.count(1))
@@ -203,7 +230,8 @@ class EngineLink(QObject):
         """Watch this engine instead of any other."""
         self._hang_up("The app turned to another engine.")
         self.connection = connection
-        self.view.begin(connection.epoch)
+        self.live.begin(connection.epoch)
+        self.told.emit(connection)
         self._stop_asked = False
         self._wire = _Wire(connection, self._arrived.emit)
         self._tick.start()
@@ -219,11 +247,29 @@ class EngineLink(QObject):
         self._set(ConnectionState.DISCONNECTED)
         self._announce()
 
+    @property
+    def replaying(self) -> bool:
+        """Whether a recording is shown instead of the engine."""
+        return self.view is not self.live
+
+    def show(self, view: EngineView | None, now: Callable[[], float] = time.time) -> None:
+        """Show a recording's view, whose time ``now`` tells; None shows the engine again."""
+        shown = view or self.live
+        if shown is not self.view:
+            shown.redraw_after(self.view)
+            self.view, self.now = shown, now
+            self._announce_all()
+
+    def announce(self, parts: Set[str]) -> None:
+        """Tell that these parts of the shown view changed."""
+        for name in sorted(parts):
+            getattr(self, f"{name}Changed").emit()
+
     def request(self, message: Message, on_reply: Reply) -> None:
         """Send a message; ``on_reply`` gets its one reply, :class:`Failed` with code ``gone`` when none can come."""
         message = msgspec.structs.replace(message, id=next(self._ids))
-        if self._wire is None:
-            failed = Failed(id=message.id, code="gone", message="No engine is connected.")
+        if self._wire is None or (self.replaying and isinstance(message, _ASKED_BY_VIEWS)):
+            failed = self._no_engine(message.id)
             QTimer.singleShot(0, self, lambda: on_reply(failed))
             return
         if isinstance(message, Shutdown):
@@ -234,8 +280,8 @@ class EngineLink(QObject):
     def submit(self, message: Submit, on_message: Callable[[StreamMessage], None]) -> str:
         """Run a prompt; ``on_message`` gets everything up to :class:`Finished` or :class:`Failed`. Returns its id."""
         message = msgspec.structs.replace(message, id=message.id or next(self._ids))
-        if self._wire is None:
-            failed = Failed(id=message.id, code="gone", message="No engine is connected.")
+        if self._wire is None or self.replaying:
+            failed = self._no_engine(message.id)
             QTimer.singleShot(0, self, lambda: on_message(failed))
         else:
             self._streams[message.id] = on_message
@@ -244,6 +290,10 @@ class EngineLink(QObject):
 
     def cancel(self, id: str) -> None:
         self.request(Cancel(request=id), lambda _reply: None)
+
+    def _no_engine(self, id: str) -> Failed:
+        reason = "This is a recording: it holds no texts, and nothing in it can be changed."
+        return Failed(id=id, code="gone", message=reason if self.replaying else "No engine is connected.")
 
     # --- deliveries -----------------------------------------------------------------------------------------------
 
@@ -269,19 +319,13 @@ class EngineLink(QObject):
         self._announce()
 
     def _telemetry(self, topic: bytes, sequence: int, message: TelemetryMessage) -> None:
-        self.view.apply(topic, sequence, message)
-        if isinstance(message, BlocksUpdate):
-            self._changed.add("blocks")
-        elif isinstance(message, Steps):
-            self._changed.add("steps")
-        elif isinstance(message, Stats):
-            self._changed |= {"stats", "requests"}
-        else:
+        self.live.apply(topic, sequence, message)
+        self.told.emit((topic, sequence, message))
+        self._changed |= parts_changed(message)
+        if isinstance(message, Event):
             self._event(message)
 
     def _event(self, event: Event) -> None:
-        if event.row is not None:
-            self._changed.add("requests")
         if event.kind == "state" and event.state:
             self._set_engine_state(event.state, event.text, event.progress)
         elif event.kind == "reconfigured":
@@ -303,13 +347,13 @@ class EngineLink(QObject):
             self.request(GetConfig(), self._configured)
 
     def _announce(self) -> None:
-        for name in sorted(self._changed):
-            getattr(self, f"{name}Changed").emit()
-        self._changed.clear()
+        """Tell what changed; of an engine that is not shown, only how it is."""
+        changed, self._changed = self._changed, set()
+        self.announce(changed & {"connection"} if self.replaying else changed)
 
     def _announce_all(self) -> None:
-        self._changed |= {"connection", "blocks", "steps", "stats", "requests", "settings"}
-        self._announce()
+        self._changed.clear()
+        self.announce(PARTS)
 
     # --- what the link itself asks --------------------------------------------------------------------------------
 
@@ -324,33 +368,36 @@ class EngineLink(QObject):
             self._take_status(reply.status)
 
     def _take_status(self, status: EngineStatus) -> None:
-        self.view.status = status
+        self.live.status = status
+        self.told.emit(status)
         self._changed.add("connection")
         self._set_engine_state(status.state, status.detail, status.progress)
 
     def _set_engine_state(self, state: str, detail: str, progress: float | None) -> None:
-        before = self.view.connection
+        before = self.live.connection
         self._set(_CONNECTIONS[EngineState(state)], detail, progress)
-        if self.view.connection in _SERVING and before not in _SERVING:
+        if self.live.connection in _SERVING and before not in _SERVING:
             self.request(GetStatus(), self._statused)  # the model's facts are known now
             self.request(GetConfig(), self._configured)
             self._ask_snapshot()
 
     def _configured(self, reply: EngineMessage) -> None:
         if isinstance(reply, ConfigReply):
-            self.view.settings = reply.settings
+            self.live.settings = reply.settings
+            self.told.emit(reply)
             self._changed.add("settings")
 
     def _ask_snapshot(self) -> None:
-        if self.view.connection in _SERVING and self.view.feed.wants_snapshot():
+        if self.live.connection in _SERVING and self.live.feed.wants_snapshot():
             self.request(GetSnapshot(), self._snapshot)
 
     def _snapshot(self, reply: EngineMessage) -> None:
         if isinstance(reply, SnapshotReply):
-            self.view.apply_snapshot(reply)
+            self.live.apply_snapshot(reply)
+            self.told.emit(reply)
             self._changed |= {"blocks", "requests"}
         else:
-            self.view.feed.snapshot_failed()
+            self.live.feed.snapshot_failed()
 
     # --- health ---------------------------------------------------------------------------------------------------
 
@@ -370,7 +417,7 @@ class EngineLink(QObject):
             self._ended()
         elif silent > NOT_ANSWERING_S:
             self._set(ConnectionState.NOT_ANSWERING)
-        elif self.view.connection == ConnectionState.NOT_ANSWERING:
+        elif self.live.connection == ConnectionState.NOT_ANSWERING:
             self._set(ConnectionState.CONNECTING)
             self.request(GetStatus(), self._statused)
         if self._wire is not None and now - self._beat >= HEARTBEAT_S:
@@ -379,7 +426,7 @@ class EngineLink(QObject):
         self._announce()
 
     def _heartbeat(self) -> None:
-        if self.view.connection == ConnectionState.READY:
+        if self.live.connection == ConnectionState.READY:
             self.request(Ping(), lambda _reply: None)
         else:
             self.request(GetStatus(), self._statused)
@@ -387,9 +434,9 @@ class EngineLink(QObject):
 
     def _ended(self) -> None:
         """The process is gone: as somebody wished, or not."""
-        last = self.view.connection
+        last = self.live.connection
         wished = self._stop_asked or last in (ConnectionState.STOPPED, ConnectionState.DRAINING)
-        detail = self.view.detail if last in (ConnectionState.STOPPED, ConnectionState.DIED) else ""
+        detail = self.live.detail if last in (ConnectionState.STOPPED, ConnectionState.DIED) else ""
         self._hang_up("The engine stopped." if wished else "The engine's process ended unexpectedly.")
         self._set(ConnectionState.STOPPED if wished else ConnectionState.DIED, detail)
 
@@ -404,7 +451,8 @@ class EngineLink(QObject):
             self.attach(found)
 
     def _set(self, state: ConnectionState, detail: str = "", progress: float | None = None) -> None:
-        if self.view.set_connection(state, detail, progress):
+        if self.live.set_connection(state, detail, progress):
+            self.told.emit(state)
             self._changed.add("connection")
 
     def _hang_up(self, reason: str) -> None:

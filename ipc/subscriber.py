@@ -100,9 +100,14 @@ class BlocksFeed:
 
     def __init__(self) -> None:
         self.epoch = ""
-        self._applied: int | None = None  # sequence of the last update given out; None while a snapshot is needed
+        self._applied: int | None = None
         self._held: list[tuple[int, BlocksUpdate]] = []
         self._asked = False
+
+    @property
+    def applied(self) -> int | None:
+        """Sequence number of the last update given out; None while a snapshot is needed."""
+        return self._applied
 
     def wants_snapshot(self) -> bool:
         """True once for each snapshot that must be asked for."""
