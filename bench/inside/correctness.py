@@ -158,7 +158,12 @@ def _attention_cases(scale: Scale, dtype: torch.dtype) -> list[Attention]:
     lengths = scale.pick((1, 31, 33, 257, 1000, 4097), (1, 33, 100))
     chunks = scale.pick(((1, 5, 70, 300, 513), (40, 5, 200, 300, 2000)), ((1, 5, 30), (40, 5, 60)))
     prompt = Attention("prompt chunks", *chunks)
-    cases = [decodes("decodes", *lengths), prompt, decodes("few long decodes", *scale.pick((20_000, 5), (700,)))]
+    cases = [
+        decodes("decodes", *lengths),
+        decodes("decodes, the batch padded", 5, 300, 0, 0),
+        prompt,
+        decodes("few long decodes", *scale.pick((20_000, 5), (700,))),
+    ]
     if dtype != torch.bfloat16 and not scale.small:
         return cases
     for heads, group, width in ((8, 4, 64), (3, 3, 64), (2, 1, 80), (1, 16, 128), (4, 2, 256)):
