@@ -72,7 +72,14 @@ class BlockCard(Card):
                 .replace("%1", quantities.count(facts.last_used))
                 .replace("%2", quantities.count(max(0, facts.step - facts.last_used)))
             )
-        return lines + self._described(facts.detail)
+        return lines + self._described(facts.detail, facts.block_size)
+
+    def _address(self, detail: BlockDetail, block_size: int) -> str:
+        """Where the block lies, and where its content lies besides."""
+        address = self.tr("%1 slots %2").replace("%1", words.tier(detail.tier))
+        address = address.replace("%2", words.slots(detail.block, block_size))
+        copy = words.copy_of(detail)
+        return f"{address} · {self.tr('copy in %1').replace('%1', copy)}" if copy else address
 
     def _owner(self, facts: BlockFacts) -> str:
         text = self.tr("request #%1").replace("%1", str(facts.owner))
@@ -80,7 +87,7 @@ class BlockCard(Card):
             return text
         return f"{text} · {facts.row.id[:24]} · {words.priority(facts.row.priority)}"
 
-    def _described(self, detail: BlockDetail | None) -> list[str]:
+    def _described(self, detail: BlockDetail | None, block_size: int) -> list[str]:
         if detail is None:
             return []
         lines = [
@@ -93,4 +100,9 @@ class BlockCard(Card):
             lines.append(self.tr("and %1 more").replace("%1", quantities.count(len(detail.owners) - 4)))
         if detail.prefix_hash:
             lines.append(self.tr("prefix hash %1").replace("%1", detail.prefix_hash[:12]))
+        if detail.depth:
+            place = self.tr("block %1 of its prefix, continued by %2")
+            continued = quantities.count(detail.child_count)
+            lines.append(place.replace("%1", quantities.count(detail.depth)).replace("%2", continued))
+        lines.append(self._address(detail, block_size))
         return lines

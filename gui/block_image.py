@@ -37,9 +37,10 @@ FILLED = 0.75
 TILED_BELOW, TILE = 3, 16
 #: A delta of more than this share of the pool is drawn afresh: whole-array passes are quicker then.
 FRESH_SHARE = 0.05
-#: Reference counts and ages from here on look alike (powers of two: they are shown on a logarithmic scale).
+#: Reference counts, ages and depths from here on look alike (powers of two: they are shown on a logarithmic scale).
 REF_TOP = 64
 AGE_TOP = 4096
+DEPTH_TOP = 256
 
 
 class Colouring(StrEnum):
@@ -48,6 +49,7 @@ class Colouring(StrEnum):
     REF = "ref"
     AGE = "age"
     FILL = "fill"
+    DEPTH = "depth"
 
 
 @dataclass(frozen=True)
@@ -147,6 +149,7 @@ def _logarithmic(top: int) -> np.ndarray:
 
 
 _REF_STEPS = CODE_RAMP + _logarithmic(REF_TOP)
+_DEPTH_STEPS = CODE_RAMP + _logarithmic(DEPTH_TOP)
 _AGE_STEPS = (CODE_RAMP + RAMP_STEPS - 1) - _logarithmic(AGE_TOP)  # the latest is the brightest
 
 
@@ -307,10 +310,17 @@ def _by_fill(tier: TierView, which: slice | np.ndarray, state: np.ndarray, step:
     return _where_held(state, steps[np.minimum(tier.fill[which], size)])
 
 
+def _by_depth(tier: TierView, which: slice | np.ndarray, state: np.ndarray, step: int) -> np.ndarray:
+    depth = tier.depth[which]
+    codes = np.where(depth, _DEPTH_STEPS[np.minimum(depth, DEPTH_TOP)], np.uint8(CODE_NEUTRAL + BlockState.CACHED))
+    return _where_held(state, codes)
+
+
 _ENCODERS: dict[Colouring, Encoder] = {
     Colouring.STATE: _by_state,
     Colouring.REQUEST: _by_request,
     Colouring.REF: _by_ref,
     Colouring.AGE: _by_age,
     Colouring.FILL: _by_fill,
+    Colouring.DEPTH: _by_depth,
 }

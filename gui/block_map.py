@@ -265,6 +265,7 @@ class BlockMap(Translated, QWidget):
             Colouring.REF: self.tr("reference count"),
             Colouring.AGE: self.tr("last use"),
             Colouring.FILL: self.tr("fill"),
+            Colouring.DEPTH: self.tr("prefix depth"),
         }
         for index, colouring in enumerate(Colouring):
             self._colouring.setItemText(index, texts[colouring])

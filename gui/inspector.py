@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 import numpy as np
 from PySide6.QtCore import Qt, QTimer
 from PySide6.QtGui import QShowEvent
@@ -34,12 +32,15 @@ from . import quantities, request_model, theme, words
 from .block_chips import BlockChips
 from .i18n import Translated, fill_in
 from .link import EngineLink
+from .prefix_tree import PrefixTree
 from .quantities import NBSP
 from .scroll import Column, plain_scroll
 from .selection import Selection
 
 #: The engine is asked at most so often: three times a second.
 POLL_MS = 334
+#: So many of those who share blocks are named.
+SHARERS = 4
 
 
 class Facts(QWidget):
@@ -106,7 +107,7 @@ class RequestSection(QWidget):
         self.title = QLabel()
         self.title.setProperty("role", "title")
         self.state = QLabel()
-        self.facts = Facts(13)
+        self.facts = Facts(14)
         self.cancel_button = QPushButton()
         self.priority = QComboBox()
         for name in PRIORITIES:
@@ -178,7 +179,7 @@ class RequestSection(QWidget):
         self.title.setText(fill_in(self.tr("Request %1"), f"#{row.number}"))
         colour = request_model.state_colour(row.state).name()
         self.state.setText(f'<span style="color:{colour}">●</span> {words.request_state(row.state)}')
-        live = not RequestState(row.state).ended
+        live = not RequestState(row.state).ended and not self._link.replaying
         self.cancel_button.setEnabled(live)
         self.priority.setEnabled(live)
         if not self.priority.view().isVisible():
@@ -204,16 +205,25 @@ class RequestSection(QWidget):
             (self.tr("Output tokens"), output),
             (self.tr("Blocks"), blocks),
             (self.tr("On the host"), quantities.count(row.host_blocks) if row.host_blocks else ""),
+            (self.tr("Shares with"), self._shared_with()),
             (self.tr("Saved by sharing"), words.counted.blocks(row.saved_blocks) if row.saved_blocks else ""),
             (self.tr("Mean run"), mean_run),
             (self.tr("Queued"), seconds(row.queue_s)),
             (self.tr("TTFT"), seconds(row.ttft_s)),
             (self.tr("Rate"), rate),
-            (self.tr("Age"), quantities.duration(request_model.age(row, time.time()))),
+            (self.tr("Age"), quantities.duration(request_model.age(row, self._link.now()))),
             (self.tr("Preempted"), words.counted.times(row.preemptions) if row.preemptions else ""),
             (self.tr("Client"), row.client),
             (self.tr("Error"), row.error),
         ]
+
+    def _shared_with(self) -> str:
+        """Who holds some of its blocks too, and how many."""
+        others = self.detail.shared_with if self.detail is not None else []
+        parts = [f"#{other.request}{NBSP}({words.counted.blocks(other.blocks)})" for other in others[:SHARERS]]
+        if len(others) > SHARERS:
+            parts.append("…")
+        return ", ".join(parts)
 
     def _show_tables(self, row: RequestRow) -> None:
         detail = self.detail
@@ -302,7 +312,7 @@ class BlockSection(QWidget):
 
         self.title = QLabel()
         self.title.setProperty("role", "title")
-        self.facts = Facts(6)
+        self.facts = Facts(8)
         self._owners_title = QLabel()
         self._owners_title.setProperty("role", "muted")
         self.owners = QLabel(wordWrap=True, textFormat=Qt.TextFormat.RichText)
@@ -310,6 +320,8 @@ class BlockSection(QWidget):
             Qt.TextInteractionFlag.LinksAccessibleByMouse | Qt.TextInteractionFlag.LinksAccessibleByKeyboard
         )
         self.owners.linkActivated.connect(lambda number: self._selection.select_request(int(number)))
+        self.tree = PrefixTree()
+        self.tree.chosen.connect(self._choose)
         self._tokens_title = QLabel()
         self._tokens_title.setProperty("role", "muted")
         self.tokens = _text_view(4)
@@ -323,6 +335,7 @@ class BlockSection(QWidget):
         layout.addWidget(self.facts)
         layout.addWidget(self._owners_title)
         layout.addWidget(self.owners)
+        layout.addWidget(self.tree)
         layout.addWidget(self._tokens_title)
         layout.addWidget(self.tokens)
 
@@ -361,6 +374,7 @@ class BlockSection(QWidget):
         self._owners_title.setVisible(bool(owners))
         self.owners.setVisible(bool(owners))
         self.owners.setText("<br>".join(self._owner(o.request, o.sample, o.position) for o in owners[:50]))
+        self.tree.show_detail(detail)
         self._tokens_title.setVisible(detail is not None and bool(detail.token_ids))
         self.tokens.setVisible(detail is not None and bool(detail.token_ids))
         _show_text(self.tokens, detail.text if detail is not None else "")
@@ -376,8 +390,14 @@ class BlockSection(QWidget):
             (self.tr("Fill"), fill),
             (self.tr("References"), quantities.count(detail.ref_count)),
             (self.tr("Last used"), fill_in(self.tr("step %1"), quantities.count(detail.last_used))),
+            (self.tr("Slots"), words.slots(detail.block, size)),
+            (self.tr("Copy"), words.copy_of(detail)),
             (self.tr("Prefix hash"), detail.prefix_hash[:16]),
         ]
+
+    def _choose(self, tier: str, block: int) -> None:
+        owner = int(self._link.view.tier(tier).owner[block])
+        self._selection.select_block(tier, block, owner or None)
 
     def _owner(self, request: int, sample: int, position: int) -> str:
         text = self.tr("#%1, sample %2, position %3")
@@ -388,6 +408,7 @@ class BlockSection(QWidget):
         self._owners_title.setText(self.tr("Held by"))
         self._tokens_title.setText(self.tr("Tokens as text"))
         self.tokens.setAccessibleName(self.tr("Tokens as text"))
+        self.tree.retranslate()
         self.show_detail()
 
 

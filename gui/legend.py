@@ -146,6 +146,7 @@ class Scale(QWidget):
                 self.tr("empty"),
                 self.tr("%1 tokens").replace("%1", quantities.count(self._block_size)),
             ),
+            Colouring.DEPTH: (self.tr("first block"), self.tr("256th or deeper")),
             Colouring.REQUEST: (self.tr("a colour a request"), ""),
         }
         low, high = ends.get(self._colouring, ("", ""))

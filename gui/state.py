@@ -56,13 +56,15 @@ class ConnectionState(StrEnum):
 
 class TierView:
     """One tier's blocks as arrays of equal length: ``state`` u1, ``ref`` u2, ``fill`` u2, ``owner`` u4,
-    ``last_used`` u4 (as in :class:`TierBlocks`).
+    ``last_used`` u4, ``depth`` u2 (as in :class:`TierBlocks`).
 
     ``counts[s]`` is the number of blocks in :class:`BlockState` *s*, ``held`` the tokens in blocks that sequences
     hold, ``saved`` the blocks that there would be besides if nothing were shared. ``version`` grows with every change.
     """
 
-    _FIELDS = (("state", "<u1"), ("ref", "<u2"), ("fill", "<u2"), ("owner", "<u4"), ("last_used", "<u4"))
+    _FIELDS = (
+        ("state", "<u1"), ("ref", "<u2"), ("fill", "<u2"), ("owner", "<u4"), ("last_used", "<u4"), ("depth", "<u2"),
+    )  # fmt: skip
 
     def __init__(self) -> None:
         self.num_blocks = 0
@@ -73,6 +75,7 @@ class TierView:
         self.fill = np.zeros(0, np.uint16)
         self.owner = np.zeros(0, np.uint32)
         self.last_used = np.zeros(0, np.uint32)
+        self.depth = np.zeros(0, np.uint16)
         self.counts = np.zeros(len(BlockState), np.int64)
         self.held = 0
         self.saved = 0
@@ -98,7 +101,7 @@ class TierView:
     def replace(self, blocks: TierBlocks) -> None:
         """Forget all and take a full update."""
         for name, dtype in self._FIELDS:
-            setattr(self, name, np.frombuffer(getattr(blocks, name), dtype).copy())
+            setattr(self, name, _array(blocks, name, dtype, blocks.num_blocks).copy())
         self._shape(blocks)
         self.counts[:] = np.bincount(self.state, minlength=len(BlockState))[: len(BlockState)]
         self.held = int(self.fill[self.state >= BlockState.SWAPPED].sum(dtype=np.int64))
@@ -113,7 +116,7 @@ class TierView:
             return
         self._count(ids, -1)
         for name, dtype in self._FIELDS:
-            getattr(self, name)[ids] = np.frombuffer(getattr(blocks, name), dtype)
+            getattr(self, name)[ids] = _array(blocks, name, dtype, len(ids))
         self._count(ids, +1)
         self.version += 1
         self._changes.append((self.version, ids))
@@ -159,6 +162,12 @@ class TierView:
         self.counts += sign * np.bincount(state, minlength=len(BlockState))[: len(BlockState)]
         self.held += sign * int(self.fill[ids[state >= BlockState.SWAPPED]].sum(dtype=np.int64))
         self.saved += sign * _saved(self.ref[ids])
+
+
+def _array(blocks: TierBlocks, name: str, dtype: str, length: int) -> np.ndarray:
+    """One of its arrays; zeros for what an older engine does not send."""
+    data = getattr(blocks, name)
+    return np.frombuffer(data, dtype) if data else np.zeros(length, dtype)
 
 
 def _saved(ref: np.ndarray) -> int:

@@ -12,7 +12,7 @@ from typing import Any
 
 from PySide6.QtCore import QCoreApplication
 
-from ..ipc.protocol import Failed, ReconfigureReport, SettingInfo
+from ..ipc.protocol import BlockDetail, Failed, ReconfigureReport, SettingInfo
 from ..ipc.telemetry import Event, RequestRow
 from ..ipc.vocabulary import PRIORITIES, BlockState, EngineState, RequestState, priority_name
 from . import engine_texts, quantities
@@ -228,6 +228,19 @@ def class_name(name: str) -> str:
 
 def tier(name: str) -> str:
     return _known(_TIERS, name, name)
+
+
+def slots(block: int, block_size: int) -> str:
+    """Where a block lies in its pool."""
+    return f"{quantities.count(block * block_size)} – {quantities.count((block + 1) * block_size - 1)}"
+
+
+def copy_of(block: BlockDetail) -> str:
+    """Where else the block's content is; empty where it is nowhere else."""
+    if block.copy < 0:
+        return ""
+    text = translate("Words", "host block %1") if block.tier == "device" else translate("Words", "device block %1")
+    return fill_in(text, quantities.count(block.copy))
 
 
 def layer_group(name: str) -> str:

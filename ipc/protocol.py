@@ -25,6 +25,9 @@ MAX_MESSAGE_BYTES = 64 * 1024 * 1024
 HEARTBEAT_S = 1.0
 GONE_AFTER_S = 30.0
 
+#: The most blocks of the prefix tree told on either side of one.
+FAMILY_MAX = 32
+
 
 class Message(msgspec.Struct, kw_only=True, omit_defaults=True, tag_field="type", tag=str.lower):
     """``serial`` and ``seen`` are there for clients that number their messages, see :class:`Hello`."""
@@ -285,7 +288,21 @@ class BlockOwner(msgspec.Struct):
     position: int  # in the owner's block table
 
 
+class PrefixBlock(msgspec.Struct, omit_defaults=True):
+    """A block of the prefix tree. ``depth``: its place in the prefix that it ends, from 1."""
+
+    tier: str
+    block: int
+    depth: int
+    prefix_hash: str = ""
+    ref_count: int = 0
+
+
 class BlockDetail(Message):
+    """``ancestors`` are the blocks that lead to this one, the first block of the prefix first, and ``children`` those
+    that continue it, as far as the prefix index still knows them; of each the nearest or first ``FAMILY_MAX``, of
+    ``ancestor_count`` and ``child_count``. ``copy``: the block of the other tier with the same content, -1 for none."""
+
     tier: str = ""
     block: int = 0
     state: int = 0
@@ -297,6 +314,19 @@ class BlockDetail(Message):
     token_ids: list[int] = []
     text: str = ""
     group: str = ""  # as it was asked for
+    depth: int = 0  # as in PrefixBlock; 0 is not known
+    ancestors: list[PrefixBlock] = []
+    ancestor_count: int = 0
+    children: list[PrefixBlock] = []
+    child_count: int = 0
+    copy: int = -1
+
+
+class SharedWith(msgspec.Struct):
+    """Another request and how many of one's blocks it holds too."""
+
+    request: int  # number
+    blocks: int
 
 
 class RequestDetail(Message):
@@ -306,6 +336,7 @@ class RequestDetail(Message):
     text: list[str] = []  # output so far, one a sample
     prompt_text: str = ""
     group: str = ""  # as it was asked for
+    shared_with: list[SharedWith] = []  # who holds most of its blocks too first, at most FAMILY_MAX of them
 
 
 ClientMessage = (

@@ -27,7 +27,8 @@ class TierBlocks(msgspec.Struct):
 
     ``ids`` u4; empty in a full update, where entry *i* is block *i*. ``state`` u1 (:class:`BlockState`), ``ref`` u2
     (clipped), ``fill`` u2 (tokens held), ``owner`` u4 (number of the request that holds it, 0 is none; of several,
-    the first), ``last_used`` u4 (step).
+    the first), ``last_used`` u4 (step), ``depth`` u2 (clipped; place in the prefix that it ends, in blocks from 1; 0 is
+    not known). Engines that are older do not send ``depth``.
     """
 
     num_blocks: int
@@ -39,6 +40,7 @@ class TierBlocks(msgspec.Struct):
     fill: bytes = b""
     owner: bytes = b""
     last_used: bytes = b""
+    depth: bytes = b""
 
 
 class GroupBlocks(msgspec.Struct):

@@ -106,6 +106,23 @@
     </message>
 </context>
 <context>
+    <name>PrefixTree</name>
+    <message numerus="yes">
+        <source>%Ln block(s) before</source>
+        <translation>
+            <numerusform>%Ln block before</numerusform>
+            <numerusform>%Ln blocks before</numerusform>
+        </translation>
+    </message>
+    <message numerus="yes">
+        <source>Continued by %Ln block(s)</source>
+        <translation>
+            <numerusform>Continued by %Ln block</numerusform>
+            <numerusform>Continued by %Ln blocks</numerusform>
+        </translation>
+    </message>
+</context>
+<context>
     <name>PresetChooser</name>
     <message numerus="yes">
         <source>%Ln setting(s) of your own</source>

@@ -161,6 +161,10 @@
         <translation>最近使用于第 %1 步（%2 步前）</translation>
     </message>
     <message>
+        <source>%1 slots %2</source>
+        <translation>%1 槽位 %2</translation>
+    </message>
+    <message>
         <source>request #%1</source>
         <translation>请求 #%1</translation>
     </message>
@@ -175,6 +179,10 @@
     <message>
         <source>prefix hash %1</source>
         <translation>前缀哈希 %1</translation>
+    </message>
+    <message>
+        <source>block %1 of its prefix, continued by %2</source>
+        <translation>前缀中的第 %1 块，后续 %2 个</translation>
     </message>
 </context>
 <context>
@@ -206,6 +214,10 @@
     <message>
         <source>fill</source>
         <translation>填充程度</translation>
+    </message>
+    <message>
+        <source>prefix depth</source>
+        <translation>前缀深度</translation>
     </message>
     <message>
         <source>Ghost</source>
@@ -269,6 +281,14 @@
     <message>
         <source>step %1</source>
         <translation>第 %1 步</translation>
+    </message>
+    <message>
+        <source>Slots</source>
+        <translation>槽位</translation>
+    </message>
+    <message>
+        <source>Copy</source>
+        <translation>副本</translation>
     </message>
     <message>
         <source>Prefix hash</source>
@@ -1011,6 +1031,41 @@
     </message>
 </context>
 <context>
+    <name>PrefixTree</name>
+    <message>
+        <source>Prefix tree: block %1 of its prefix</source>
+        <translation>前缀树：前缀中的第 %1 块</translation>
+    </message>
+    <message>
+        <source>and %1 more</source>
+        <translation>还有 %1 个</translation>
+    </message>
+    <message numerus="yes">
+        <source>%Ln block(s) before</source>
+        <translation>
+            <numerusform>前面 %Ln 个块</numerusform>
+        </translation>
+    </message>
+    <message>
+        <source>No full block continues it.</source>
+        <translation>没有满块接在它后面。</translation>
+    </message>
+    <message numerus="yes">
+        <source>Continued by %Ln block(s)</source>
+        <translation>
+            <numerusform>后续 %Ln 个块</numerusform>
+        </translation>
+    </message>
+    <message>
+        <source>cached</source>
+        <translation>缓存</translation>
+    </message>
+    <message>
+        <source>× is how many block tables hold a block.</source>
+        <translation>× 表示有多少个块表持有该块。</translation>
+    </message>
+</context>
+<context>
     <name>PresetChooser</name>
     <message>
         <source>Preset</source>
@@ -1149,7 +1204,7 @@
     <name>RequestSection</name>
     <message>
         <source>Request %1</source>
-        <extracomment>The engine is asked at most so often: three times a second.</extracomment>
+        <extracomment>The engine is asked at most so often: three times a second. So many of those who share blocks are named.</extracomment>
         <translation>请求 %1</translation>
     </message>
     <message>
@@ -1175,6 +1230,10 @@
     <message>
         <source>On the host</source>
         <translation>在主机上</translation>
+    </message>
+    <message>
+        <source>Shares with</source>
+        <translation>与谁共享</translation>
     </message>
     <message>
         <source>Saved by sharing</source>
@@ -1340,6 +1399,14 @@
     <message>
         <source>%1 tokens</source>
         <translation>%1 个 token</translation>
+    </message>
+    <message>
+        <source>first block</source>
+        <translation>首块</translation>
+    </message>
+    <message>
+        <source>256th or deeper</source>
+        <translation>第 256 块或更深</translation>
     </message>
     <message>
         <source>a colour a request</source>
@@ -1864,6 +1931,14 @@
     <message>
         <source>none</source>
         <translation>无</translation>
+    </message>
+    <message>
+        <source>host block %1</source>
+        <translation>主机块 %1</translation>
+    </message>
+    <message>
+        <source>device block %1</source>
+        <translation>设备块 %1</translation>
     </message>
     <message>
         <source>window of %1 tokens</source>

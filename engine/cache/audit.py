@@ -92,10 +92,12 @@ def _counted(pool: BlockPool, name: str, tables: list[BlockTable]) -> None:
 def _index_true(pool: BlockPool, name: str) -> None:
     """The index and its inverse agree, and each hash is that of the block's tokens after its predecessor's."""
     entries = pool.index.entries()
+    assert np.count_nonzero(pool.index.depth) == len(_hashed(pool)), f"{name}: depths of blocks that cannot be found"
     for block, entry in entries.items():
         assert pool.index.find(entry.key) == block, f"{name} block {block}: the index does not find it"
         if isinstance(entry.key, bytes):
             digest = chain_digest(entry.before, pool.contents(block).tobytes())
+            assert pool.index.depth[block] == entry.depth + 1, f"{name} block {block}: its depth"
             assert digest == entry.key, f"{name} block {block}: its tokens are not those of its hash"
             assert pool.fill[block] == pool.block_size, f"{name} block {block}: found, but not full"
 

@@ -85,6 +85,14 @@ class BlockFacts:
     last_used: int
 
 
+class PrefixNode(NamedTuple):
+    """A block of the prefix tree: its tier, its id, and what the index knows of it."""
+
+    pool: BlockPool
+    block: int
+    entry: Entry
+
+
 class Found(NamedTuple):
     """A prefix in the cache, ``end`` blocks long: where its blocks from ``first`` on are. Those before are not
     needed."""
@@ -549,8 +557,42 @@ class KVCache:
             last_used=int(pool.last_used[block]),
         )
 
+    def family(self, tier: str, block: int) -> tuple[list[PrefixNode], list[PrefixNode]]:
+        """The blocks that lead to ``block``, from the first on as far as they are still known, and those that continue
+        it; of what is in both tiers, the device's."""
+        pools = (self.device, self.host)
+        entry = (self.device if tier == "device" else self.host).index.entry(block)
+        if entry is None or isinstance(entry.key, int):
+            return [], []
+        ancestors: list[PrefixNode] = []
+        before = entry.before
+        while (node := self._node(before)) is not None:
+            ancestors.append(node)
+            before = node.entry.before
+        children: dict[bytes | int, PrefixNode] = {}
+        for pool in pools:
+            for follower in pool.index.followers(entry):
+                known = pool.index.entry(follower)
+                if known is not None:
+                    children.setdefault(known.key, PrefixNode(pool, follower, known))
+        return ancestors[::-1], list(children.values())
+
+    def copy_of(self, tier: str, block: int) -> int | None:
+        """The block of the other tier that holds the same full block of tokens."""
+        mine, other = (self.device, self.host) if tier == "device" else (self.host, self.device)
+        entry = mine.index.entry(block)
+        return other.index.find(entry.key) if entry is not None else None
+
+    def _node(self, key: bytes) -> PrefixNode | None:
+        for pool in (self.device, self.host):
+            block = pool.index.find(key)
+            entry = pool.index.entry(block) if block is not None else None
+            if block is not None and entry is not None:
+                return PrefixNode(pool, block, entry)
+        return None
+
     def check(self) -> None:
-        """Raises ``AssertionError``, saying what is wrong, unless all invariants hold. Costs time in proportion to
+        """Raises ``AssertionError, saying what is wrong, unless all invariants hold. Costs time in proportion to
         the pools."""
         audit(self)
 

@@ -64,11 +64,13 @@ class PrefixChain:
 
 class PrefixIndex:
     """One tier's blocks by content and contents by block, one to one. ``hashed`` (bool, one a block) says which are
-    known by their hash."""
+    known by their hash, ``depth`` (u4) where in a chain those are, from 1; 0 is not known."""
 
     def __init__(self, num_blocks: int) -> None:
         self.hashed = np.zeros(num_blocks, np.bool_)
         self._hashed = self.hashed.data
+        self.depth = np.zeros(num_blocks, np.uint32)
+        self._depth = self.depth.data
         self._block: dict[bytes | int, int] = {}
         self._entry: dict[int, Entry] = {}
 
@@ -86,6 +88,12 @@ class PrefixIndex:
     def entry(self, block: int) -> Entry | None:
         return self._entry.get(block)
 
+    def followers(self, entry: Entry) -> list[int]:
+        """The blocks that continue what ``entry`` ends, in order of their ids. Costs an array comparison of the pool
+        and a look at each block as deep as these."""
+        deep = np.flatnonzero(self.depth == entry.depth + 2).tolist()
+        return [block for block in deep if self._entry[block].before == entry.key]
+
     def entries(self) -> dict[int, Entry]:
         return self._entry
 
@@ -97,6 +105,7 @@ class PrefixIndex:
         self._block[entry.key] = block
         self._entry[block] = entry
         self._hashed[block] = isinstance(entry.key, bytes)
+        self._depth[block] = entry.depth + 1 if isinstance(entry.key, bytes) else 0
 
     def add_run(self, blocks: list[int], contents: bytes, digest: bytes, depth: int) -> tuple[int, bytes]:
         """Add ``blocks``, whose tokens are ``contents`` one after another, after a prefix of ``depth`` blocks with that
@@ -115,13 +124,15 @@ class PrefixIndex:
             digest = key
             added += 1
         self.hashed[blocks[:added]] = True
+        self.depth[blocks[:added]] = np.arange(depth + 1, depth + added + 1)
         return added, digest
 
     def remove(self, blocks: Iterable[int]) -> None:
         """Forget what ``blocks`` hold, if anything is known of it."""
-        hashed, entries, by_key = self._hashed, self._entry, self._block
+        hashed, depth, entries, by_key = self._hashed, self._depth, self._entry, self._block
         for block in blocks:
             entry = entries.pop(block, None)
             if entry is not None:
                 del by_key[entry.key]
                 hashed[block] = False
+                depth[block] = 0

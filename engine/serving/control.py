@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ...ipc.protocol import (
+    FAMILY_MAX,
     MAX_MESSAGE_BYTES,
     Accepted,
     BlockDetail,
@@ -22,12 +23,14 @@ from ...ipc.protocol import (
     Failed,
     Finished,
     GetSnapshot,
+    PrefixBlock,
     Reconfigure,
     Reconfigured,
     ReconfigureReport,
     RequestDetail,
     SampleResult,
     SetPriority,
+    SharedWith,
     SnapshotReply,
     Submit,
     Tokens,
@@ -38,7 +41,7 @@ from ..request import Request
 from .intake import Intake, Prepared
 
 if TYPE_CHECKING:
-    from ..cache.kv_cache import KVCache
+    from ..cache.kv_cache import KVCache, PrefixNode
     from ..core import Engine, Output
     from .publisher import Publisher
     from .text import Text
@@ -46,7 +49,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 #: Bytes that one block takes in a snapshot.
-_BLOCK_BYTES = 13
+_BLOCK_BYTES = 15
 
 
 class Control:
@@ -199,6 +202,8 @@ class Control:
             raise Refused.value("block", message.block, accepted)
         facts = cache.describe(message.tier, message.block)
         sequences = {s.number: s for request in self._engine.requests.values() for s in request.sequences}
+        ancestors, children = cache.family(message.tier, message.block)
+        copy = cache.copy_of(message.tier, message.block)
         return BlockDetail(
             id=message.id,
             tier=message.tier,
@@ -216,6 +221,12 @@ class Control:
             token_ids=facts.token_ids,
             text=self._text.of(facts.token_ids),
             group=message.group,
+            depth=int(pool.index.depth[message.block]),
+            ancestors=[prefix_block(node) for node in ancestors[-FAMILY_MAX:]],
+            ancestor_count=len(ancestors),
+            children=[prefix_block(node) for node in children[:FAMILY_MAX]],
+            child_count=len(children),
+            copy=-1 if copy is None else copy,
         )
 
     def _describe_request(self, _client: str, message: DescribeRequest) -> RequestDetail:
@@ -232,13 +243,40 @@ class Control:
             group=message.group,
             text=[s.text for s in request.sequences],
             prompt_text=self._text.of(request.prompt),
+            shared_with=self._shared_with(request, cache),
         )
+
+    def _shared_with(self, request: Request, cache: KVCache) -> list[SharedWith]:
+        """Who holds blocks of this request too. A block that several samples hold counts once."""
+        request_of = {s.number: other.number for other in self._engine.requests.values() for s in other.sequences}
+        blocks: dict[int, set[int]] = {}
+        for sequence in request.sequences:
+            table = cache.tables.get(sequence.number)
+            if table is None:
+                continue
+            for block in table.kept[table.pool.ref[table.kept] > 1].tolist():
+                for holder in table.pool.holders(block):
+                    blocks.setdefault(request_of.get(holder, request.number), set()).add(block)
+        blocks.pop(request.number, None)
+        counts = sorted(((len(held), number) for number, held in blocks.items()), key=lambda c: (-c[0], c[1]))
+        return [SharedWith(number, count) for count, number in counts[:FAMILY_MAX]]
 
     def _group(self, name: str) -> KVCache:
         groups = {group.name: group for group in self._engine.cache.groups}
         if name and name not in groups:
             raise Refused.value("group", name, ", ".join(groups))
         return groups[name] if name else self._engine.cache.groups[0]
+
+
+def prefix_block(node: PrefixNode) -> PrefixBlock:
+    key = node.entry.key
+    return PrefixBlock(
+        tier="host" if node.pool.is_host else "device",
+        block=node.block,
+        depth=node.entry.depth + 1,
+        prefix_hash=key.hex() if isinstance(key, bytes) else "",
+        ref_count=int(node.pool.ref[node.block]),
+    )
 
 
 def tokens_of(output: Output) -> Tokens:

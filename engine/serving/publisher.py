@@ -234,6 +234,7 @@ def tier_blocks(pool: BlockPool, slot_bytes: int, ids: np.ndarray | None) -> Tie
         fill=pool.fill[which].astype("<u2").tobytes(),
         owner=pool.owner[which].astype("<u4").tobytes(),
         last_used=pool.last_used[which].astype("<u4").tobytes(),
+        depth=np.minimum(pool.index.depth[which], 0xFFFF).astype("<u2").tobytes(),
     )
 
 

@@ -460,6 +460,30 @@ def test_a_block_tells_its_whole_story():
     assert tail.token_ids == PROMPT[8:] and tail.digest == "" and tail.owners == [(1, 2)]
 
 
+def test_a_block_knows_what_leads_to_it_and_what_continues_it():
+    run = Run(12, host=4)
+    run.open(1, [*PROMPT[:8], 1, 2, 3, 4, 5])
+    run.open(2, [9] * 5)
+    run.step(1, 2)
+    run.open(3, [*PROMPT[:8], 5, 6, 7, 8, 9])
+    run.step(3)
+    first, second, third = run.cache.table(1)[:3].tolist()
+    other = int(run.cache.table(3)[2])
+    assert [run.cache.device.index.depth[block] for block in (first, second, third, other)] == [1, 2, 3, 3]
+    ancestors, children = run.cache.family("device", second)
+    assert [node.block for node in ancestors] == [first]
+    assert {node.block for node in children} == {third, other}
+    assert [node.block for node in run.cache.family("device", third)[0]] == [first, second]
+    assert run.cache.family("device", first)[0] == []
+    assert run.cache.family("device", int(run.cache.table(1)[3])) == ([], [])
+    run.finish(3)
+    run.cache.swap_out(1)
+    run.memory.run_journal(run.cache)
+    mine = run.cache.table(1)[:3].tolist()
+    assert run.cache.copy_of("host", mine[0]) == first and run.cache.copy_of("device", first) == mine[0]
+    assert [node.block for node in run.cache.family("host", mine[2])[0]] == [first, second]
+
+
 def test_cost_does_not_depend_on_the_size_of_the_pool():
     """Counted in executed Python lines, not in seconds."""
 

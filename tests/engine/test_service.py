@@ -162,7 +162,7 @@ def expected(seed: int, max_tokens: int = 30, length: int = 20, index: int = 0) 
     return generate(prompt(seed, length), max_tokens, VOCABULARY, index)
 
 
-ARRAYS = {"state": "<u1", "ref": "<u2", "fill": "<u2", "owner": "<u4", "last_used": "<u4"}
+ARRAYS = {"state": "<u1", "ref": "<u2", "fill": "<u2", "owner": "<u4", "last_used": "<u4", "depth": "<u2"}
 
 
 class Tier:
@@ -393,58 +393,25 @@ def test_bad_settings_are_refused_by_name(client: Client, changes: dict[str, Any
 # --- looking ------------------------------------------------------------------------------------------------------
 
 
-def test_a_block_and_a_request_tell_their_story(serve: Callable[..., Running]) -> None:
-    running = serve(runner=GatedMemory(512))
-    with Client(running.connection, name="teller") as client:
-        stream = ask(client, 5, max_tokens=400)
-        running.engine.runner.wait_for_step()
-        running.engine.runner.gate.set()
-        next(iter(stream))
-        detail = client.describe_request(stream.id)
-        assert detail.row is not None and detail.row.client == "teller" and detail.row.state == "running"
-        assert detail.row.number == stream.accepted.number
-        (table,) = detail.block_tables
-        block = client.describe_block(table[0])
-        assert block.state == BlockState.ACTIVE and block.fill == 8 and block.token_ids == prompt(5)[:8]
-        assert [(o.request, o.sample, o.position) for o in block.owners] == [(detail.row.number, 0, 0)]
-        stream.cancel()
-        assert stream.finished
-        ended = client.describe_request(stream.id)
-        assert ended.row is not None and ended.row.state == "cancelled" and ended.block_tables == []
-        assert ended.text == [stream.text()]
-        assert client.describe_block(table[0]).state == BlockState.CACHED
-
-
-def test_groups_of_layers_are_told_apart(serve: Callable[..., Running]) -> None:
-    """Full layers and layers with a window: other pools, other block tables, other stories."""
-    memory = GatedMemory(512)
-    memory.groups, memory.slot_bytes = (memory, TokenMemory(384)), (8, 16)
-    running = serve(runner=memory, windows=(0, 20))
-    device, host = Tier(), Tier()
+def test_a_block_and_a_request_tell_who_shares_and_what_continues(serve: Callable[..., Running]) -> None:
+    running = serve(num_blocks=2048, block_size=8)
     with Client(running.connection) as client:
-        stream = ask(client, 5, max_tokens=150)
-        memory.wait_for_step()
-        memory.gate.set()
-        for update in follow_blocks(client, timeout=20):
-            (window,) = update.groups
-            assert (update.name, window.name) == ("full", "window 20")
-            device.apply(window.device, update.full)
-            host.apply(window.host, update.full)
-            assert len(stream.token_ids()) == 150
-            reply = client.snapshot()
-            assert reply.blocks is not None
-            (last,) = reply.blocks.groups
-            told = SnapshotReply(blocks=BlocksUpdate("", 0, True, last.device, last.host))
-            if (device, host) == tiers(told):
-                break
-        assert (reply.blocks.device.num_blocks, last.device.num_blocks) == (64, 48)
-        assert (reply.blocks.device.block_bytes, last.device.block_bytes) == (64, 128)
-        cached = np.flatnonzero(device.arrays["state"] == BlockState.CACHED)
-        assert len(cached) == (20 + 150 - 1) // 8
-        block = client.describe_block(int(cached[0]), group="window 20")
-        assert (block.group, block.state, block.fill) == ("window 20", BlockState.CACHED, 8)
-        with pytest.raises(EngineError, match="full, window 20"):
-            client.describe_block(0, group="window 21")
+        streams = [ask(client, 3, max_tokens=4000, length=20) for _ in range(2)]
+        for stream in streams:
+            next(iter(stream))
+        first, second = (client.describe_request(stream.id) for stream in streams)
+        root, follower = first.block_tables[0][:2]
+        block = client.describe_block(root)
+        (parent,) = client.describe_block(follower).ancestors
+        for stream in streams:
+            client.cancel(stream.id)
+    assert first.row is not None and second.row is not None
+    assert second.block_tables[0][:2] == [root, follower]
+    assert [s.request for s in first.shared_with] == [second.row.number]
+    assert 2 <= first.shared_with[0].blocks <= len(second.block_tables[0])
+    assert (block.depth, block.ancestor_count, block.copy) == (1, 0, -1)
+    assert [(child.block, child.depth, child.ref_count) for child in block.children] == [(follower, 2, 2)]
+    assert (parent.tier, parent.block, parent.prefix_hash) == ("device", root, block.prefix_hash)
 
 
 def test_what_is_not_there_cannot_be_described(client: Client) -> None:

@@ -27,7 +27,7 @@ from pagedeck.ipc.telemetry import (
 )
 from pagedeck.ipc.vocabulary import BlockState
 
-FIELDS = {"state": "<u1", "ref": "<u2", "fill": "<u2", "owner": "<u4", "last_used": "<u4"}
+FIELDS = {"state": "<u1", "ref": "<u2", "fill": "<u2", "owner": "<u4", "last_used": "<u4", "depth": "<u2"}
 BLOCK_BYTES_A_TOKEN = 46_080
 
 

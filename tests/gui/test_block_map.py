@@ -174,6 +174,10 @@ def test_each_colouring_tells_its_quantity() -> None:
     assert by_age[3] == CODE_RAMP + RAMP_STEPS - 1
     assert by_age[3] > by_age[4] > by_age[2] > by_age[5]
     assert codes_of(Colouring.AGE, source, step=100 + 2 * AGE_TOP)[5] == CODE_RAMP
+    source.depth[2:5] = 300, 2, 1
+    by_depth = codes_of(Colouring.DEPTH, source)
+    assert by_depth[2] == CODE_RAMP + RAMP_STEPS - 1 > by_depth[3] > by_depth[4] >= CODE_RAMP
+    assert by_depth[5] == CODE_NEUTRAL + S.CACHED  # not known
     by_fill = codes_of(Colouring.FILL, source)
     assert by_fill[3] < by_fill[4] == by_fill[2] == CODE_RAMP + RAMP_STEPS - 1
 
@@ -320,10 +324,20 @@ def test_hovering_tells_a_blocks_story(qtbot: QtBot, shown: Shown) -> None:
         prefix_hash="ab12cd34",
         text="Once upon",
         owners=[BlockOwner(request.row.number, 0, 0)],
+        depth=3,
+        child_count=2,
+        copy=41,
     )
     shown.link.answer(DescribeBlock, detail)
     assert card._text.text() == "Once upon"
-    assert "ab12cd34" in card._body.text()
+    body = card._body.text()
+    for part in (
+        "ab12cd34",
+        "block 3 of its prefix, continued by 2",
+        f"slots {block * 16:,} –",
+        "copy in host block 41",
+    ):
+        assert part in body
     assert shown.pool.rect().contains(card.geometry())
 
 

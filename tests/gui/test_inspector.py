@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from pagedeck.gui.inspector import POLL_MS, Inspector
 from pagedeck.gui.selection import Selection
@@ -11,8 +13,10 @@ from pagedeck.ipc.protocol import (
     DescribeBlock,
     DescribeRequest,
     Failed,
+    PrefixBlock,
     RequestDetail,
     SetPriority,
+    SharedWith,
 )
 from pagedeck.ipc.telemetry import RequestRow
 from PySide6.QtCore import Qt
@@ -113,11 +117,48 @@ def test_a_chip_selects_its_block_and_the_block_tells_its_story(
         ),
     )  # fmt: skip
     shown = texts(inspector)
-    for text in ("Block 9", "shared", "32 / 32 tokens", "abababababababab", "#8, sample 2, position 1"):
+    for text in ("Block 9", "shared", "32 / 32 tokens", "abababababababab", "#8, sample 2, position 1", "288 – 319"):
         assert text in shown
+    assert not inspector.block.tree.isVisible()  # the prefix index does not know the block
     assert inspector.block.tokens.toPlainText() == "some text"
     inspector.block.owners.linkActivated.emit("8")
     assert selection.request == 8
+
+
+def test_the_prefix_tree_leads_to_what_comes_before_and_after(
+    inspector: Inspector, link: ScriptedLink, selection: Selection
+) -> None:
+    selection.select_block("device", 9)
+    tree = inspector.block.tree
+    nodes = [PrefixBlock("device", block, depth, "cd" * 16, ref) for depth, (block, ref) in enumerate(((3, 5), (4, 0)))]
+    children = [PrefixBlock("device", block, 13, "ef" * 16, 1) for block in range(20, 34)]
+    children[0].tier = "host"
+    described = BlockDetail(
+        tier="device", block=9, state=5, ref_count=2, depth=12, ancestors=nodes, ancestor_count=2, children=children,
+        child_count=40, copy=6,
+    )  # fmt: skip
+    link.answer(DescribeBlock, described)
+    shown = re.sub(r"<[^>]+>|&nbsp;", " ", texts(inspector))
+    for text in (
+        "block 12 of its prefix",
+        "9 blocks before →",
+        "Continued by 40 blocks",
+        "and 28 more",
+        "host block 6",
+    ):
+        assert text in shown
+    path, continued = (re.sub(r"<[^>]+>", "", label.text()) for label in (tree.path, tree.continued))
+    assert path.endswith("→ 3&nbsp;×5 → 4&nbsp;cached → 9&nbsp;×2")
+    assert "host 20&nbsp;×1" in continued and "21&nbsp;×1" in continued
+    tree.continued.linkActivated.emit("host 20")
+    assert selection.block == ("host", 20)
+    assert not tree.isVisible()
+
+
+def test_a_request_tells_who_shares_its_blocks(inspector: Inspector, link: ScriptedLink, selection: Selection) -> None:
+    selection.select_request(7)
+    link.answer(DescribeRequest, detail(shared_with=[SharedWith(8, 2), SharedWith(5, 1)]))
+    assert "#8 (2 blocks), #5 (1 block)" in texts(inspector)
 
 
 def test_a_block_that_cannot_be_described_says_why(
