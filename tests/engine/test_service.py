@@ -393,6 +393,60 @@ def test_bad_settings_are_refused_by_name(client: Client, changes: dict[str, Any
 # --- looking ------------------------------------------------------------------------------------------------------
 
 
+def test_a_block_and_a_request_tell_their_story(serve: Callable[..., Running]) -> None:
+    running = serve(runner=GatedMemory(512))
+    with Client(running.connection, name="teller") as client:
+        stream = ask(client, 5, max_tokens=400)
+        running.engine.runner.wait_for_step()
+        running.engine.runner.gate.set()
+        next(iter(stream))
+        detail = client.describe_request(stream.id)
+        assert detail.row is not None and detail.row.client == "teller" and detail.row.state == "running"
+        assert detail.row.number == stream.accepted.number
+        (table,) = detail.block_tables
+        block = client.describe_block(table[0])
+        assert block.state == BlockState.ACTIVE and block.fill == 8 and block.token_ids == prompt(5)[:8]
+        assert [(o.request, o.sample, o.position) for o in block.owners] == [(detail.row.number, 0, 0)]
+        stream.cancel()
+        assert stream.finished
+        ended = client.describe_request(stream.id)
+        assert ended.row is not None and ended.row.state == "cancelled" and ended.block_tables == []
+        assert ended.text == [stream.text()]
+        assert client.describe_block(table[0]).state == BlockState.CACHED
+
+
+def test_groups_of_layers_are_told_apart(serve: Callable[..., Running]) -> None:
+    """Full layers and layers with a window: other pools, other block tables, other stories."""
+    memory = GatedMemory(512)
+    memory.groups, memory.slot_bytes = (memory, TokenMemory(384)), (8, 16)
+    running = serve(runner=memory, windows=(0, 20))
+    device, host = Tier(), Tier()
+    with Client(running.connection) as client:
+        stream = ask(client, 5, max_tokens=150)
+        memory.wait_for_step()
+        memory.gate.set()
+        for update in follow_blocks(client, timeout=20):
+            (window,) = update.groups
+            assert (update.name, window.name) == ("full", "window 20")
+            device.apply(window.device, update.full)
+            host.apply(window.host, update.full)
+            assert len(stream.token_ids()) == 150
+            reply = client.snapshot()
+            assert reply.blocks is not None
+            (last,) = reply.blocks.groups
+            told = SnapshotReply(blocks=BlocksUpdate("", 0, True, last.device, last.host))
+            if (device, host) == tiers(told):
+                break
+        assert (reply.blocks.device.num_blocks, last.device.num_blocks) == (64, 48)
+        assert (reply.blocks.device.block_bytes, last.device.block_bytes) == (64, 128)
+        cached = np.flatnonzero(device.arrays["state"] == BlockState.CACHED)
+        assert len(cached) == (20 + 150 - 1) // 8
+        block = client.describe_block(int(cached[0]), group="window 20")
+        assert (block.group, block.state, block.fill) == ("window 20", BlockState.CACHED, 8)
+        with pytest.raises(EngineError, match="full, window 20"):
+            client.describe_block(0, group="window 21")
+
+
 def test_a_block_and_a_request_tell_who_shares_and_what_continues(serve: Callable[..., Running]) -> None:
     running = serve(num_blocks=2048, block_size=8)
     with Client(running.connection) as client:
