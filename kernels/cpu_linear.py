@@ -25,11 +25,10 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from .cpu_jit import Array, entry, inner, shares_for
-from .cpu_tile import GROUP, OUTPUTS, PAIRS, multiply_group
+from .cpu_tile import BLOCK, GROUP, OUTPUTS, PAIRS, multiply_group, rows_together, store_tile
 
 WEIGHTS_PER_MICROSECOND = 20_000  # a row; reading them takes as long as multiplying two
 ROWS_TO_SHARE = 16  # from so many a thread, rows are dealt out instead of outputs
-BLOCK = 6  # the most rows multiplied together
 LARGEST = 32767
 TINY = 1e-30
 BLOCK_BYTES = {"Q8_0": 34, "Q4_0": 18, "Q4_1": 20}
@@ -168,7 +167,7 @@ def _product(x, values, scales, minimums, bias, out, first_tile, last_tile, firs
     for tile in range(first_tile, last_tile):
         t = 0
         while t < len(x):
-            count = _block_rows(len(x) - t)
+            count = rows_together(len(x) - t)
             total[:] = 0
             if count == 6:
                 for g in range(groups):
@@ -182,29 +181,8 @@ def _product(x, values, scales, minimums, bias, out, first_tile, last_tile, firs
             else:
                 for g in range(groups):
                     multiply_group(1, integers, t, steps, sums, values, scales, minimums, tile, g, total)
-            _store(total, count, bias, out, t, tile * OUTPUTS)
+            store_tile(total, count, bias, out, t, tile * OUTPUTS)
             t += count
-
-
-@inner
-def _block_rows(left):
-    """How many of the rows ``left`` are multiplied together."""
-    if left >= 6 and left != 8:
-        return 6
-    return 4 if left >= 4 else 2 if left >= 2 else 1
-
-
-@inner
-def _store(total, count, bias, out, t, start):
-    width = min(OUTPUTS, out.shape[1] - start)
-    for r in range(count):
-        target, numbers = out[t + r, start : start + width], total[r]
-        for j in range(width):
-            target[j] = numbers[j]
-        if bias is not None:
-            offsets = bias[start : start + width]
-            for j in range(width):
-                target[j] += offsets[j]
 
 
 @inner
@@ -218,7 +196,7 @@ def _round_rows(x, groups):
     pairs = rounded.view(np.int32)
     t = 0
     while t < len(x):
-        count = _block_rows(len(x) - t)
+        count = rows_together(len(x) - t)
         for r in range(count):
             for g in range(groups):
                 place = t * groups + g * count + r

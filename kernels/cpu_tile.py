@@ -1,4 +1,5 @@
-"""The innermost product of :mod:`.cpu_linear`, written in LLVM's language: its sums must stay in registers.
+"""The innermost products of :mod:`.cpu_linear` and :mod:`.cpu_packed`, written in LLVM's language: their sums must stay
+in registers.
 
 Plain loops over small arrays do not: the compiler keeps such arrays in memory. The vectors here are of general width
 and operations of general kind, which LLVM turns into what the processor has; on x86 pairs of 16-bit products become
@@ -17,11 +18,14 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
+from .cpu_jit import inner
+
 GROUP = 32  # inputs that share a scale
 PAIRS = GROUP // 2
 OUTPUTS = 16  # of a tile
 LANES = 8  # outputs in one vector
 VECTORS = OUTPUTS // LANES
+BLOCK = 6  # the most rows multiplied together: their sums and two vectors of weights fill the registers
 
 I8, I16, I32, I64 = ir.IntType(8), ir.IntType(16), ir.IntType(32), ir.IntType(64)
 HALF, FLOAT = ir.HalfType(), ir.FloatType()
@@ -36,17 +40,54 @@ def multiply_group(typing, count, x, t, steps, sums, values, scales, minimums, t
     signature = types.void(count, x, t, steps, sums, values, scales, minimums, tile, group, total)
 
     def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        _Emitter(context, builder, signature.args, arguments, count.literal_value).emit()
+        names = ("x", "t", "steps", "sums", "values", "scales", "minimums", "tile", "group", "total")
+        _GroupEmitter(context, builder, names, signature.args, arguments, count.literal_value).emit()
         return context.get_dummy_value()
 
     return signature, codegen
 
 
-class _Emitter:
-    """Writes the instructions of one :func:`multiply_group`."""
+@intrinsic(prefer_literal=True)
+def multiply_floats(typing, count, x, t, weights, tile, total):
+    """Put into ``total`` float32 [>= count, 16] the products of ``count`` rows from ``t`` on, of which ``x`` holds each
+    input's side by side, with outputs ``tile`` of ``weights`` float32 [tiles, K, 16]; ``count`` must be a literal."""
+    if not isinstance(count, types.IntegerLiteral):
+        return None
+    signature = types.void(count, x, t, weights, tile, total)
 
-    def __init__(self, context: Any, builder: Any, kinds: Any, arguments: Any, rows: int) -> None:
-        names = ("x", "t", "steps", "sums", "values", "scales", "minimums", "tile", "group", "total")
+    def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        names = ("x", "t", "weights", "tile", "total")
+        _FloatEmitter(context, builder, names, signature.args, arguments, count.literal_value).emit()
+        return context.get_dummy_value()
+
+    return signature, codegen
+
+
+@inner
+def rows_together(left):
+    """How many of the rows ``left`` are multiplied together."""
+    if left >= 6 and left != 8:
+        return 6
+    return 4 if left >= 4 else 2 if left >= 2 else 1
+
+
+@inner
+def store_tile(total, count, bias, out, t, start):
+    width = min(OUTPUTS, out.shape[1] - start)
+    for r in range(count):
+        target, numbers = out[t + r, start : start + width], total[r]
+        for j in range(width):
+            target[j] = numbers[j]
+        if bias is not None:
+            offsets = bias[start : start + width]
+            for j in range(width):
+                target[j] += offsets[j]
+
+
+class _Emitter:
+    """Writes instructions that work on vectors of eight outputs."""
+
+    def __init__(self, context: Any, builder: Any, names: Any, kinds: Any, arguments: Any, rows: int) -> None:
         self.builder = builder
         self.rows = rows
         self.of: dict[str, Any] = {}
@@ -55,18 +96,81 @@ class _Emitter:
                 self.of[name] = context.make_array(kind)(context, builder, argument)
             elif kind != types.none:
                 self.of[name] = context.cast(builder, argument, kind, types.int64)
-        self.bits = 4 if "minimums" in self.of else 8
+
+    def _number(self, value: int) -> Any:
+        return ir.Constant(I64, value)
+
+    def _halves(self, name: str, at: Any) -> Any:
+        """Eight half-precision numbers as float32."""
+        bits = self._load(name, I16, at, LANES, 2)
+        return self.builder.fpext(self.builder.bitcast(bits, ir.VectorType(HALF, LANES)), ir.VectorType(FLOAT, LANES))
+
+    def _load(self, name: str, element: Any, at: Any, count: int, align: int) -> Any:
+        return self.builder.load(self._address(name, element, at, count), align=align)
+
+    def _address(self, name: str, element: Any, at: Any, count: int) -> Any:
+        b = self.builder
+        base = b.bitcast(self.of[name].data, element.as_pointer())
+        return b.bitcast(b.gep(base, [at]), ir.VectorType(element, count).as_pointer())
+
+    def _splat(self, number: Any, element: Any) -> Any:
+        b = self.builder
+        vector = ir.VectorType(element, LANES)
+        single = b.insert_element(ir.Constant(vector, ir.Undefined), number, ir.Constant(I32, 0))
+        return b.shuffle_vector(single, single, ir.Constant(ir.VectorType(I32, LANES), [0] * LANES))
+
+    def _fma(self, a: Any, c: Any, total: Any) -> Any:
+        b = self.builder
+        vector = ir.VectorType(FLOAT, LANES)
+        function = cgutils.get_or_insert_function(
+            b.module, ir.FunctionType(vector, [vector] * 3), f"llvm.fmuladd.v{LANES}f32"
+        )
+        return b.call(function, [a, c, total])
+
+    def _zeros(self, element: Any) -> list[list[Any]]:
+        """A vector of sums for each row and half of the tile."""
+        zero = ir.Constant(ir.VectorType(element, LANES), None)
+        sums = [[cgutils.alloca_once_value(self.builder, zero) for _ in range(VECTORS)] for _ in range(self.rows)]
+        for line in sums:
+            for each in line:
+                self.builder.store(zero, each)
+        return sums
+
+
+class _FloatEmitter(_Emitter):
+    """Writes one :func:`multiply_floats`."""
 
     def emit(self) -> None:
         b = self.builder
+        inputs = b.extract_value(self.of["weights"].shape, 1)
+        first_row, first_weight = b.mul(self.of["t"], inputs), b.mul(self.of["tile"], inputs)
+        sums = self._zeros(FLOAT)
+        with cgutils.for_range(b, inputs) as loop:
+            at = b.mul(b.add(first_weight, loop.index), self._number(OUTPUTS))
+            weights = [
+                self._load("weights", FLOAT, b.add(at, self._number(v * LANES)), LANES, 4) for v in range(VECTORS)
+            ]
+            numbers = b.add(first_row, b.mul(loop.index, self._number(self.rows)))
+            for r, line in enumerate(sums):
+                x = self._splat(b.load(b.gep(self.of["x"].data, [b.add(numbers, self._number(r))])), FLOAT)
+                for each, weight in zip(line, weights, strict=True):
+                    b.store(self._fma(x, weight, b.load(each)), each)
+        for r, line in enumerate(sums):
+            for v, each in enumerate(line):
+                address = self._address("total", FLOAT, self._number(r * OUTPUTS + v * LANES), LANES)
+                b.store(b.load(each), address, align=4)
+
+
+class _GroupEmitter(_Emitter):
+    """Writes one :func:`multiply_group`."""
+
+    def emit(self) -> None:
+        b = self.builder
+        self.bits = 4 if "minimums" in self.of else 8
         groups = b.extract_value(self.of["scales"].shape, 1)
         weights = b.add(b.mul(self.of["tile"], groups), self.of["group"])
         inputs = b.add(b.mul(self.of["t"], groups), b.mul(self.of["group"], self._number(self.rows)))
-        zero = ir.Constant(ir.VectorType(I32, LANES), None)
-        sums = [[cgutils.alloca_once_value(b, zero) for _ in range(VECTORS)] for _ in range(self.rows)]
-        for line in sums:
-            for each in line:
-                b.store(zero, each)
+        sums = self._zeros(I32)
         halves = 8 // self.bits
         with cgutils.for_range(b, self._number(PAIRS // halves)) as loop:
             start = b.add(
@@ -74,7 +178,8 @@ class _Emitter:
                 b.mul(loop.index, self._number(OUTPUTS * 2)),
             )
             packed = [
-                self._load("values", I8, b.add(start, self._number(2 * LANES * v)), 2 * LANES) for v in range(VECTORS)
+                self._load("values", I8, b.add(start, self._number(2 * LANES * v)), 2 * LANES, 1)
+                for v in range(VECTORS)
             ]
             for half in range(halves):
                 pair = b.add(loop.index, self._number(half * PAIRS // 2))
@@ -130,33 +235,3 @@ class _Emitter:
                 if minimum is not None:
                     total = self._fma(minimum, self._splat(b.load(b.gep(self.of["sums"].data, [row])), FLOAT), total)
                 b.store(total, address, align=4)
-
-    def _number(self, value: int) -> Any:
-        return ir.Constant(I64, value)
-
-    def _halves(self, name: str, at: Any) -> Any:
-        """Eight half-precision numbers as float32."""
-        bits = self._load(name, I16, at, LANES)
-        return self.builder.fpext(self.builder.bitcast(bits, ir.VectorType(HALF, LANES)), ir.VectorType(FLOAT, LANES))
-
-    def _load(self, name: str, element: Any, at: Any, count: int) -> Any:
-        return self.builder.load(self._address(name, element, at, count), align=element.width // 8)
-
-    def _address(self, name: str, element: Any, at: Any, count: int) -> Any:
-        b = self.builder
-        base = b.bitcast(self.of[name].data, element.as_pointer())
-        return b.bitcast(b.gep(base, [at]), ir.VectorType(element, count).as_pointer())
-
-    def _splat(self, number: Any, element: Any) -> Any:
-        b = self.builder
-        vector = ir.VectorType(element, LANES)
-        single = b.insert_element(ir.Constant(vector, ir.Undefined), number, ir.Constant(I32, 0))
-        return b.shuffle_vector(single, single, ir.Constant(ir.VectorType(I32, LANES), [0] * LANES))
-
-    def _fma(self, a: Any, c: Any, total: Any) -> Any:
-        b = self.builder
-        vector = ir.VectorType(FLOAT, LANES)
-        function = cgutils.get_or_insert_function(
-            b.module, ir.FunctionType(vector, [vector] * 3), f"llvm.fmuladd.v{LANES}f32"
-        )
-        return b.call(function, [a, c, total])
