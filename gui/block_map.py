@@ -5,14 +5,16 @@ from __future__ import annotations
 import time
 
 import numpy as np
-from PySide6.QtCore import Qt, QTimer, Signal
-from PySide6.QtGui import QResizeEvent, QShowEvent
+from PySide6.QtCore import QSettings, Qt, QTimer, Signal
+from PySide6.QtGui import QAction, QHideEvent, QResizeEvent, QShowEvent
 from PySide6.QtWidgets import (
     QComboBox,
     QHBoxLayout,
     QLabel,
+    QMenu,
     QPushButton,
     QSplitter,
+    QStyle,
     QVBoxLayout,
     QWidget,
 )
@@ -40,9 +42,19 @@ class BlockMap(Translated, QWidget):
 
     sampleRequested = Signal()
 
-    def __init__(self, link: EngineLink, selection: Selection, parent: QWidget | None = None) -> None:
+    def __init__(
+        self,
+        link: EngineLink,
+        selection: Selection,
+        parent: QWidget | None = None,
+        *,
+        settings: QSettings | None = None,
+    ) -> None:
+        """``settings`` keeps between starts what the map's menu says."""
         super().__init__(parent)
         self._link = link
+        self._settings = settings
+        self._followed: tuple[str, int] | None = None  # the block that following a request brought into view
         self._selection = selection
         self._table: RequestDetail | None = None  # of the selected request
         self._described = 0.0  # monotonic; when its table was last asked for
@@ -65,6 +77,13 @@ class BlockMap(Translated, QWidget):
             self._ghost.addItem("", kind)
         self._fit = QPushButton()
         self._fit.setProperty("role", "flat")
+        self._more = QPushButton("⋯")
+        self._more.setProperty("role", "flat")
+        self.motion = QAction(self, checkable=True, checked=self._kept("map/motion", default=not reduced_motion(self)))
+        self.following = QAction(self, checkable=True, checked=self._kept("map/follow", default=False))
+        menu = QMenu(self)
+        menu.addActions([self.motion, self.following])
+        self._more.setMenu(menu)
         self.legend = Legend()
         self._figures_due = False
         self._figures = QTimer(self, interval=FIGURES_MS, singleShot=True)
@@ -83,6 +102,7 @@ class BlockMap(Translated, QWidget):
         controls.addWidget(self._ghost_label)
         controls.addWidget(self._ghost)
         controls.addWidget(self._fit)
+        controls.addWidget(self._more)
         self.pools["device"].add_controls(controls)
         layout = QVBoxLayout(self)
         layout.setContentsMargins(2 * theme.GRID, theme.GRID, 2 * theme.GRID, theme.GRID)
@@ -102,6 +122,8 @@ class BlockMap(Translated, QWidget):
         self._colouring.currentIndexChanged.connect(self._recolour)
         self._group.activated.connect(lambda index: self.show_group(self._group.itemData(index)))
         self._ghost.currentIndexChanged.connect(self._lay_ghost)
+        self.motion.toggled.connect(self._set_motion)
+        self.following.toggled.connect(self._set_following)
         self._fit.clicked.connect(self.fit)
         self.legend.shownChanged.connect(self._filter)
         self.pools["device"].sampleRequested.connect(self.sampleRequested)
@@ -113,6 +135,7 @@ class BlockMap(Translated, QWidget):
         """Draw what changed; nothing while hidden."""
         if not self.isVisible():
             return
+        self._watch_motion(self.motion.isChecked())
         self._offer_groups()
         has_host = self._link.view.host.num_blocks > 0
         if has_host == self.pools["host"].isHidden():
@@ -196,6 +219,41 @@ class BlockMap(Translated, QWidget):
             whole = self._splitter.width() if wide else self._splitter.height()
             self._splitter.setSizes([round(whole * (1 - share)), round(whole * share)])
 
+    # --- motion and following ------------------------------------------------------------------------------------
+
+    def _set_motion(self, on: bool) -> None:
+        self._keep("map/motion", on)
+        self._watch_motion(on)
+
+    def _watch_motion(self, on: bool) -> None:
+        """What moves is only looked for while it is shown; a recording that is played is another view."""
+        self._link.view.watch_motion = on
+        for pool in self.pools.values():
+            pool.canvas.set_moving(on)
+
+    def _set_following(self, on: bool) -> None:
+        self._keep("map/follow", on)
+        self._followed = None
+        self.refresh()
+
+    def _follow(self) -> None:
+        """Keep the end of the selected request's block table in view."""
+        table = self._table.block_tables[0] if self._table is not None and self._table.block_tables else []
+        if not self.following.isChecked() or self._table is None or not table:
+            self._followed = None
+            return
+        last = self._table.tier, table[-1]
+        if last != self._followed:
+            self._followed = last
+            self.pools[last[0]].canvas.show_block(last[1])
+
+    def _kept(self, key: str, *, default: bool) -> bool:
+        return default if self._settings is None else bool(self._settings.value(key, default, type=bool))
+
+    def _keep(self, key: str, on: bool) -> None:
+        if self._settings is not None:
+            self._settings.setValue(key, on)
+
     # --- the selected request ------------------------------------------------------------------------------------
 
     def _selected(self) -> None:
@@ -243,12 +301,17 @@ class BlockMap(Translated, QWidget):
             else:
                 owned = np.flatnonzero(self._link.view.tier(name).owner == number).astype(np.uint32)
                 pool.canvas.trace(owned, ordered=False)
+        self._follow()
 
     # --- events -------------------------------------------------------------------------------------------------
 
     def showEvent(self, event: QShowEvent) -> None:
         super().showEvent(event)
         self.refresh()
+
+    def hideEvent(self, event: QHideEvent) -> None:
+        super().hideEvent(event)
+        self._watch_motion(False)
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         super().resizeEvent(event)
@@ -280,3 +343,12 @@ class BlockMap(Translated, QWidget):
             self._ghost.setItemText(index, ghosts[kind])
         self._fit.setText(self.tr("Fit"))
         self._fit.setToolTip(self.tr("Show the whole pool (F)"))
+        self._more.setAccessibleName(self.tr("More of the map"))
+        self._more.setToolTip(self.tr("More of the map"))
+        self.motion.setText(self.tr("Flash what moves"))
+        self.following.setText(self.tr("Follow the selected request"))
+
+
+def reduced_motion(widget: QWidget) -> bool:
+    """Whether the system asks for no animations."""
+    return not widget.style().styleHint(QStyle.StyleHint.SH_Widget_Animation_Duration, None, widget)

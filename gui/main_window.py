@@ -54,7 +54,7 @@ class MainWindow(Translated, QMainWindow):
         self.setWindowIcon(app_icon())
         self.setMinimumSize(900, 560)
 
-        self.map, self.batch = BlockMap(link, self.selection), BatchView(link, self.selection)
+        self.map, self.batch = BlockMap(link, self.selection, settings=settings), BatchView(link, self.selection)
         self.requests = RequestTable(link, self.selection)
         self.latency = LatencyView(link)
         self.playground = Playground(link, languages)

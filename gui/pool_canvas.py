@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+import time
 
 import numpy as np
 import pyqtgraph as pg
-from PySide6.QtCore import QEvent, QLineF, QPointF, QRectF, Qt, Signal
+from PySide6.QtCore import QEvent, QLineF, QPointF, QRectF, Qt, QTimer, Signal
 from PySide6.QtGui import QColor, QImage, QKeyEvent, QPainter, QPen, QPolygonF, QResizeEvent
 from PySide6.QtWidgets import QGraphicsItem, QStyleOptionGraphicsItem, QWidget
 
@@ -15,6 +16,7 @@ from . import theme
 from .block_image import BlockImage, arrange, largest_cell
 from .ghost_layer import GhostLayer
 from .ghosts import Ghost
+from .motion import FADE_S, Flashes, Motion, blend
 
 #: Cells from these sizes on (device pixels) get gaps, show how full they are, and are outlined when traced.
 GAP_CELL = 5.0
@@ -27,6 +29,10 @@ CLOSEST_CELL = 120.0
 TRACE_TURNS = 400
 #: While a ghost is shown, a fitted pool leaves the rest of the view's height to what is beyond its end.
 GHOSTED_SHARE = 0.75
+#: Between two frames of fading flashes, where the pool itself is not drawn anew more often.
+FADE_MS = 33
+#: How strong a pool that was made anew flashes as a whole.
+REMADE_STRENGTH = 0.5
 
 
 class PoolCanvas(pg.GraphicsView):
@@ -48,6 +54,12 @@ class PoolCanvas(pg.GraphicsView):
         self._tracing = False
         self._ghost = GhostLayer()
         self._ghosted = False
+        self._moving = False
+        self._flashes = Flashes()
+        self._flash_colours = np.zeros(len(Motion), np.uint32)
+        self._remade = -math.inf  # monotonic seconds at which the pool was made anew
+        self._fade = QTimer(self, interval=FADE_MS)
+        self._fade.timeout.connect(self._upload)
         self._box = pg.ViewBox(lockAspect=True, invertY=True, enableMenu=False, defaultPadding=0.0)
         self._colours = np.zeros(256, np.uint32)
         self._cells = _Cells(self)
@@ -68,8 +80,36 @@ class PoolCanvas(pg.GraphicsView):
         if n != self._cells.num_blocks:
             self._cells.set_pool(n)
             self.fit()
-        if self.image.refresh(step):
+        moved = self._take_motion()
+        if self.image.refresh(step) or moved:
             self._upload()
+
+    def set_moving(self, on: bool) -> None:
+        """Whether what moves flashes."""
+        if on == self._moving:
+            return
+        self._moving = on
+        self.image.tier.moves.clear()
+        if not on:
+            self._flashes.clear()
+            self._remade = -math.inf
+            self._upload()
+
+    def _take_motion(self) -> bool:
+        """Take what moved since the last time; whether there is something to show."""
+        tier, now = self.image.tier, time.monotonic()
+        if not self._moving:
+            return False
+        while tier.moves:
+            self._flashes.add(*tier.moves.popleft(), now)
+        if tier.remade:
+            tier.remade = False
+            self._flashes.clear()
+            self._remade = now
+        moving = bool(self._flashes) or self._remade > -math.inf
+        if moving:
+            self._fade.start()
+        return moving
 
     def fit(self) -> None:
         """The whole pool, with cells as large as the view allows."""
@@ -143,6 +183,7 @@ class PoolCanvas(pg.GraphicsView):
         palette = theme.current().palette
         self.setBackground(palette.window)
         self._colours = theme.lookup_table(palette, tracing=self._tracing)
+        self._flash_colours[:] = [QColor(colour).rgb() for colour in _flash_colours(palette)]
         self._upload()
 
     @property
@@ -238,7 +279,31 @@ class PoolCanvas(pg.GraphicsView):
         part = self.image.level(level)[top:bottom, left:right]
         rows, columns = part.shape
         place = QRectF(left << level, top << level, columns << level, rows << level)
-        self._cells.set_image(np.ascontiguousarray(self._colours.take(part)), place)
+        pixels = np.ascontiguousarray(self._colours.take(part))
+        if self._fade.isActive():
+            self._flash(pixels, level, left, top)
+        self._cells.set_image(pixels, place)
+
+    def _flash(self, pixels: np.ndarray, level: int, left: int, top: int) -> None:
+        """Lay the flashes over pixels that begin at ``left`` and ``top`` of a level."""
+        now = time.monotonic()
+        ids, kinds, strength = self._flashes.seen(now)
+        rows, columns = self.image.grid.place(ids)
+        rows, columns = (rows >> level) - top, (columns >> level) - left
+        inside = (rows >= 0) & (columns >= 0) & (rows < pixels.shape[0]) & (columns < pixels.shape[1])
+        rows, columns = rows[inside], columns[inside]
+        colours = self._flash_colours[kinds[inside]]
+        pixels[rows, columns] = blend(pixels[rows, columns], colours, strength[inside])
+        if now - self._remade >= FADE_S:
+            self._remade = -math.inf
+        if not self._flashes and self._remade == -math.inf:
+            self._fade.stop()
+
+    @property
+    def remade_strength(self) -> float:
+        """How strong the whole pool flashes, 0 to 1."""
+        left = 1 - (time.monotonic() - self._remade) / FADE_S
+        return REMADE_STRENGTH * max(0.0, left) ** 2
 
 
 _STEPS = {
@@ -295,6 +360,11 @@ class _Cells(QGraphicsItem):
         palette, cell = theme.current().palette, min(self._canvas.cell_size)
         painter.setRenderHint(QPainter.RenderHint.Antialiasing, False)
         painter.drawImage(self._place, self._image)
+        remade = self._canvas.remade_strength
+        if remade > 0:
+            wash = QColor(palette.accent)
+            wash.setAlphaF(remade)
+            painter.fillRect(self._place, wash)
         if cell >= FILL_CELL:
             self._paint_fill(painter, palette)
         if cell >= GAP_CELL:
@@ -388,6 +458,12 @@ class _Cells(QGraphicsItem):
         if np.count_nonzero(turn) > TRACE_TURNS:
             return QPolygonF()
         return QPolygonF([QPointF(x + 0.5, y + 0.5) for x, y in self._corners(blocks[turn])])
+
+
+def _flash_colours(palette: theme.Palette) -> tuple[str, ...]:
+    """One for each :class:`Motion`. What is freed fades out of the colour that it had."""
+    states = palette.states
+    return palette.window, palette.ink, states[BlockState.ACTIVE], palette.accent, states[BlockState.SWAPPED]
 
 
 def _pen(colour: str, width: float) -> QPen:

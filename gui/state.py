@@ -30,6 +30,7 @@ from ..ipc.telemetry import (
     TierStats,
 )
 from ..ipc.vocabulary import PRIORITIES, BlockState, RequestState, priority_name
+from .motion import Delta, motions
 
 STEPS_KEPT = 10_000
 LATENCY_KEPT = 7_200  # two hours at 1 Hz
@@ -80,6 +81,8 @@ class TierView:
         self.held = 0
         self.saved = 0
         self.version = 0
+        self.moves: deque[tuple[np.ndarray, np.ndarray]] = deque(maxlen=CHANGES_KEPT)  # ids and motions, to be taken
+        self.remade = False  # all blocks mean something else since this was last taken
         self._changes: deque[tuple[int, np.ndarray]] = deque(maxlen=CHANGES_KEPT)
 
     @property
@@ -121,14 +124,23 @@ class TierView:
         self.version += 1
         self._changes.append((self.version, ids))
 
+    def observe(self, blocks: TierBlocks) -> Delta:
+        """As :meth:`update`, and tell what the blocks were and are."""
+        ids = np.frombuffer(blocks.ids, "<u4")
+        names = ("state", "ref", "fill", "owner")
+        before = [getattr(self, name)[ids] for name in names]
+        self.update(blocks)
+        return Delta(ids, *((old, getattr(self, name)[ids]) for name, old in zip(names, before, strict=True)))
+
     def swap(self, other: TierView) -> None:
         """Take each other's place: what is known of one pool is known under the other's name."""
-        kept = {"version", "_changes"}
+        kept = {"version", "moves", "remade", "_changes"}
         mine = {name: value for name, value in vars(self).items() if name not in kept}
         vars(self).update({name: value for name, value in vars(other).items() if name not in kept})
         vars(other).update(mine)
         for view in (self, other):
             view._changes.clear()
+            view.moves.clear()
             view.version += 1
 
     def whole(self) -> TierBlocks:
@@ -309,6 +321,7 @@ class EngineView:
         self.group = ""  # whose pools `device` and `host` are
         self._hidden: dict[str, tuple[TierView, TierView]] = {}  # the pools of the others
         self.known = False  # whether the blocks are known at all
+        self.watch_motion = False  # whether somebody takes the tiers' `moves`
         self.steps = StepHistory()
         self.latency = LatencyHistory()
         self.requests: dict[int, RequestRow] = {}
@@ -440,13 +453,28 @@ class EngineView:
         if whole:
             self._arrange(list(pools))
             for view, blocks in self._pairs(pools):
+                view.remade = self.known and (view.num_blocks, view.block_size) != (
+                    blocks.num_blocks,
+                    blocks.block_size,
+                )
                 view.replace(blocks)
+                view.moves.clear()
             self.known = True
         elif pools.keys() == {self.group, *self._hidden} and all(v.fits(blocks) for v, blocks in self._pairs(pools)):
+            if self.watch_motion:
+                self._observe(*pools.pop(self.group))
             for view, blocks in self._pairs(pools):
                 view.update(blocks)
         else:
             self._resync()
+
+    def _observe(self, device: TierBlocks, host: TierBlocks) -> None:
+        """Apply a delta of the pools that are shown, and keep what moved."""
+        deltas = self.device.observe(device), self.host.observe(host)
+        for view, delta, kinds in zip(
+            (self.device, self.host), deltas, motions(*deltas, self.device.block_size), strict=True
+        ):
+            view.moves.append((delta.ids, kinds))
 
     def _arrange(self, names: list[str]) -> None:
         """Views for these groups of layers; the one that is shown stays, if it is among them."""

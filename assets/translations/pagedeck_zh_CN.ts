@@ -247,6 +247,18 @@
         <source>Show the whole pool (F)</source>
         <translation>显示整个块池（F）</translation>
     </message>
+    <message>
+        <source>More of the map</source>
+        <translation>更多块图选项</translation>
+    </message>
+    <message>
+        <source>Flash what moves</source>
+        <translation>变化时闪烁</translation>
+    </message>
+    <message>
+        <source>Follow the selected request</source>
+        <translation>跟随所选请求</translation>
+    </message>
 </context>
 <context>
     <name>BlockSection</name>

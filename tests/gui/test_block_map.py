@@ -211,11 +211,20 @@ def test_a_trace_outshines_everything_and_the_rest_of_the_grid_is_void() -> None
 class Shown:
     """A block map over a fed link."""
 
-    def __init__(self, qtbot: QtBot, link: ScriptedLink, feeder: Feeder, size: tuple[int, int] = (900, 520)) -> None:
+    def __init__(
+        self,
+        qtbot: QtBot,
+        link: ScriptedLink,
+        feeder: Feeder,
+        size: tuple[int, int] = (900, 520),
+        *,
+        motion: bool = False,
+    ) -> None:
         self.link, self.feeder, self.selection = link, feeder, Selection()
         link.view.begin(feeder.epoch)
         link.view.apply_snapshot(feeder.snapshot())
         self.map = BlockMap(link, self.selection)
+        self.map.motion.setChecked(motion)
         qtbot.addWidget(self.map)
         self.map.resize(*size)
         with qtbot.waitExposed(self.map):

@@ -1,0 +1,117 @@
+"""What moved between two states of the pools, and how long it shows: flashes that fade. No Qt.
+
+Kinds are read off the same deltas that the map is drawn from, in O(changed). A copy-on-write is not told by the engine:
+it shows as a shared, partly filled block that loses a holder while a new block appears that is as full.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+
+import numpy as np
+
+from ..ipc.vocabulary import BlockState
+
+#: Seconds until a flash is gone, and how strong it begins.
+FADE_S, STRONGEST = 0.7, 0.75
+#: More flashes than this at once are thinned out evenly: they would be a blur, and each costs time in every frame.
+FLASHES_MAX = 20_000
+#: So many tokens may a copy have grown before it is told.
+GROWN = 8
+
+
+class Motion(IntEnum):
+    NONE = 0
+    ALLOCATED = 1
+    FREED = 2
+    COPIED = 3
+    SWAPPED = 4
+
+
+@dataclass(frozen=True)
+class Delta:
+    """Blocks that changed (``ids``), and what they were before and after."""
+
+    ids: np.ndarray
+    state: tuple[np.ndarray, np.ndarray]
+    ref: tuple[np.ndarray, np.ndarray]
+    fill: tuple[np.ndarray, np.ndarray]
+    owner: tuple[np.ndarray, np.ndarray]
+
+
+def motions(device: Delta, host: Delta, block_size: int) -> tuple[np.ndarray, np.ndarray]:
+    """The :class:`Motion` (uint8) of each block of two deltas that belong together."""
+    on_device, on_host = _taken_or_freed(device), _taken_or_freed(host)
+    before, after = host.state
+    out = (after == BlockState.SWAPPED) & (before != BlockState.SWAPPED)
+    back = (before == BlockState.SWAPPED) & (after != BlockState.SWAPPED)
+    left = (on_device == Motion.FREED) & np.isin(device.owner[0], host.owner[1][out])
+    came = (on_device == Motion.ALLOCATED) & np.isin(device.owner[1], host.owner[0][back])
+    back &= np.isin(host.owner[0], device.owner[1][came])
+    on_device[left | came] = Motion.SWAPPED
+    on_host[out | back] = Motion.SWAPPED
+    on_device[_copied(device, on_device, block_size)] = Motion.COPIED
+    return on_device, on_host
+
+
+def _taken_or_freed(delta: Delta) -> np.ndarray:
+    held, holds = (state >= BlockState.SWAPPED for state in delta.state)
+    kinds = np.zeros(len(delta.ids), np.uint8)
+    kinds[~held & holds] = Motion.ALLOCATED
+    kinds[held & ~holds] = Motion.FREED
+    return kinds
+
+
+def _copied(delta: Delta, kinds: np.ndarray, block_size: int) -> np.ndarray:
+    """Which of the blocks are copies."""
+    lost = (delta.state[0] == BlockState.SHARED) & (delta.ref[1] < delta.ref[0]) & (delta.fill[0] < block_size)
+    copied = np.zeros(len(kinds), bool)
+    for fill in np.unique(delta.fill[0][lost]).tolist():
+        grown = delta.fill[1].astype(np.int64) - fill
+        copied |= (kinds == Motion.ALLOCATED) & (grown >= 0) & (grown <= GROWN)
+    return copied
+
+
+class Flashes:
+    """Blocks that moved lately. All costs are bounded by ``FLASHES_MAX``, however large the pool is."""
+
+    def __init__(self) -> None:
+        self.clear()
+
+    def __bool__(self) -> bool:
+        return len(self._ids) > 0
+
+    def clear(self) -> None:
+        self._ids = np.zeros(0, np.uint32)
+        self._kinds = np.zeros(0, np.uint8)
+        self._born = np.zeros(0)
+
+    def add(self, ids: np.ndarray, kinds: np.ndarray, now: float) -> None:
+        """Blocks that moved at ``now``; a block's later motion replaces its earlier one."""
+        moved = kinds != Motion.NONE
+        ids, kinds = ids[moved], kinds[moved]
+        if not len(ids):
+            return
+        stride = -(-len(ids) // FLASHES_MAX)
+        ids, kinds = ids[::stride], kinds[::stride]
+        self._ids = np.concatenate([self._ids, ids])[-FLASHES_MAX:]
+        self._kinds = np.concatenate([self._kinds, kinds])[-FLASHES_MAX:]
+        self._born = np.concatenate([self._born, np.full(len(ids), now)])[-FLASHES_MAX:]
+
+    def seen(self, now: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Ids, kinds, and how strong each flash is (0 to 1), the newest last. Those that are gone are forgotten."""
+        first = int(np.searchsorted(self._born, now - FADE_S, side="right"))
+        self._ids, self._kinds, self._born = self._ids[first:], self._kinds[first:], self._born[first:]
+        left = 1 - (now - self._born) / FADE_S
+        return self._ids, self._kinds, STRONGEST * left * left
+
+
+def blend(pixels: np.ndarray, colours: np.ndarray, strength: np.ndarray) -> np.ndarray:
+    """0xffRRGGBB ``pixels`` with so much (0 to 1) of ``colours`` in them."""
+    share = np.round(strength * 256).astype(np.uint32)
+    result = np.full(len(pixels), 0xFF000000, np.uint32)
+    for shift in (0, 8, 16):
+        below, above = (pixels >> shift) & 0xFF, (colours >> shift) & 0xFF
+        result |= ((below * (256 - share) + above * share) >> 8) << shift
+    return result
