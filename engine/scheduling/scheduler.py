@@ -31,7 +31,7 @@ from .forecast import Forecast, OutputLengths
 from .turns import Turns
 
 #: Of so many sequences that get in without displacing another, one is that which has waited longest.
-SHARE = 8
+SHARE = 16
 
 #: The rank that it has from then on; below every priority that a request may ask for.
 AGED = -2_000_000
