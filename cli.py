@@ -21,11 +21,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = list(sys.argv[1:] if arguments is None else arguments)
     if given and given[0].startswith("-") and given[0] not in ("-h", "--help", "--version"):
         given.insert(0, "app")  # the app needs no naming, with options or without
+    elif given and given[0].endswith(".pagedeck"):
+        given.insert(0, "replay")  # nor does what to do with a recording
     understood = parser()
     options, rest = understood.parse_known_args(given)
     if rest and options.command != "app":
         understood.error(f"unrecognized arguments: {' '.join(rest)}")
     try:
+        if options.command == "replay":
+            return _open_app(["--replay", options.file])
         return _open_app(rest) if options.command in (None, "app") else _run(options)
     except Refused as refusal:
         return _fault(str(refusal))
@@ -85,6 +89,9 @@ def parser() -> argparse.ArgumentParser:
 
     # The app understands its own options; its module loads Qt, which nothing else here needs.
     commands.add_parser("app", help="open the app, as no command does; `app --help` lists its options", add_help=False)
+
+    replay = commands.add_parser("replay", help="open a recording in the app", description="Open a recording.")
+    replay.add_argument("file", metavar="FILE", help="as the app's record button writes it (*.pagedeck)")
 
     serve = commands.add_parser("serve", help="run an engine in this terminal", description="Run an engine.")
     _engine_option(serve, "its name; clients find it by this (default pagedeck)")

@@ -6,6 +6,7 @@ import argparse
 import signal
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 from PySide6.QtCore import QSettings, QTimer
 from PySide6.QtWidgets import QApplication
@@ -16,6 +17,7 @@ from .i18n import Languages, parse_language
 from .icons import app_icon
 from .link import EngineLink
 from .main_window import MainWindow
+from .recording import check
 from .session import EngineSession
 
 
@@ -28,6 +30,7 @@ def parser() -> argparse.ArgumentParser:
     )
     made.add_argument("-n", "--name", help="the engine's name; it is started when it does not run")
     made.add_argument("--connection", metavar="FILE", help="attach to the engine of this connection file")
+    made.add_argument("--replay", metavar="FILE", type=Path, help="show a recording; no engine is started")
     made.add_argument("--language", choices=("en", "zh"), help="the window's language (default: the system's)")
     made.add_argument("--theme", choices=("system", "light", "dark"), help="(default: follow the system)")
     return made
@@ -36,6 +39,8 @@ def parser() -> argparse.ArgumentParser:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Open the window and return its exit code. Options that are not the app's own are passed on to the engine."""
     options, engine_arguments = parser().parse_known_args(arguments)
+    if options.replay is not None:
+        check(options.replay)
     app = QApplication.instance() or QApplication(sys.argv[:1])
     assert isinstance(app, QApplication)
     app.setApplicationName("pagedeck")
@@ -54,7 +59,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     window.toolbar.themeChosen.connect(lambda mode: settings.setValue("window/theme", mode))
     window.toolbar.languageChosen.connect(lambda language: settings.setValue("window/language", language))
     window.show()
-    QTimer.singleShot(0, lambda: session.open(options.connection or options.name))
+    if options.replay is not None:
+        QTimer.singleShot(0, lambda: window.open_recording(options.replay))
+    else:
+        QTimer.singleShot(0, lambda: session.open(options.connection or options.name))
     awake = _close_on_signals(window)
     code = app.exec()
     awake.stop()

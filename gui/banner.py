@@ -59,6 +59,8 @@ class Banner(Translated, QFrame):
     def show_state(self) -> None:
         state = self._session.state
         title, detail, action = self._texts(state)
+        if state == ConnectionState.DISCONNECTED and self._session.link.replaying:
+            title = ""  # a recording needs no engine
         self.title.setText(title)
         self.detail.setText(detail)
         self.detail.setVisible(bool(detail))
@@ -67,7 +69,7 @@ class Banner(Translated, QFrame):
         self.action.setText(action)
         self.action.setVisible(bool(action))
         waiting = state in (ConnectionState.CONNECTING, ConnectionState.LOADING)
-        share = self._session.link.view.progress
+        share = self._session.link.live.progress
         known = share is not None and not self._session.starting
         self.progress.setVisible(waiting)
         self.progress.setRange(0, 1000 if known else 0)
@@ -81,7 +83,7 @@ class Banner(Translated, QFrame):
 
     def _texts(self, state: ConnectionState) -> tuple[str, str, str]:
         """Title, detail, button."""
-        view = self._session.link.view
+        view = self._session.link.live
         name = self._session.name
         seconds = round(time.time() - self._session.since)
         waited = quantities.duration(max(1, seconds))

@@ -83,6 +83,11 @@ TEMPLATES = (
     QT_TRANSLATE_NOOP("EngineText", "There is no live request %1."),
     QT_TRANSLATE_NOOP("EngineText", "No request %1 is known."),
     QT_TRANSLATE_NOOP("EngineText", "No request %1 is running or waiting."),
+    # About recordings.
+    QT_TRANSLATE_NOOP("EngineText", "%1 is not a recording of Pagedeck."),
+    QT_TRANSLATE_NOOP("EngineText", "%1 is a recording of version %2; this Pagedeck reads version %3."),
+    QT_TRANSLATE_NOOP("EngineText", "%1 ends before its beginning: there is nothing to replay."),
+    QT_TRANSLATE_NOOP("EngineText", "This is a recording: it holds no texts, and nothing in it can be changed."),
 )
 
 

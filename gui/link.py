@@ -237,7 +237,7 @@ class EngineLink(QObject):
         self._tick.start()
         self._set(ConnectionState.CONNECTING)
         self.request(self._wire.line.hello(""), self._welcomed)
-        self._announce_all()
+        self.announce_all()
 
     def detach(self) -> None:
         """Let go of the engine. Its last known state stays visible."""
@@ -258,12 +258,17 @@ class EngineLink(QObject):
         if shown is not self.view:
             shown.redraw_after(self.view)
             self.view, self.now = shown, now
-            self._announce_all()
+            self.announce_all()
 
     def announce(self, parts: Set[str]) -> None:
         """Tell that these parts of the shown view changed."""
         for name in sorted(parts):
             getattr(self, f"{name}Changed").emit()
+
+    def announce_all(self) -> None:
+        """Tell that everything shown changed."""
+        self._changed.clear()
+        self.announce(PARTS)
 
     def request(self, message: Message, on_reply: Reply) -> None:
         """Send a message; ``on_reply`` gets its one reply, :class:`Failed` with code ``gone`` when none can come."""
@@ -350,10 +355,6 @@ class EngineLink(QObject):
         """Tell what changed; of an engine that is not shown, only how it is."""
         changed, self._changed = self._changed, set()
         self.announce(changed & {"connection"} if self.replaying else changed)
-
-    def _announce_all(self) -> None:
-        self._changed.clear()
-        self.announce(PARTS)
 
     # --- what the link itself asks --------------------------------------------------------------------------------
 

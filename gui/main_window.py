@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from PySide6.QtCore import QSettings, QSize, Qt, QTimer
-from PySide6.QtGui import QAction, QCloseEvent, QColor, QKeySequence
+from collections.abc import Callable
+from pathlib import Path
+
+from PySide6.QtCore import QMimeData, QSettings, QSize, Qt, QTimer
+from PySide6.QtGui import QAction, QCloseEvent, QColor, QDragEnterEvent, QDropEvent, QKeyEvent, QKeySequence
 from PySide6.QtWidgets import (
     QDockWidget,
     QHBoxLayout,
@@ -22,13 +25,18 @@ from . import theme, words
 from .banner import Banner
 from .batch_view import BatchView
 from .block_map import BlockMap
+from .file_menu import FileMenu
 from .i18n import Languages, Translated, fill_in
 from .icons import app_icon, icon
 from .inspector import Inspector
 from .latency_view import LatencyView
 from .log_view import LogView
+from .player import Player
 from .playground import Playground
 from .rail import PAGES, Rail
+from .recorder import Recorder
+from .recording import SUFFIX
+from .replay_bar import ReplayBar
 from .request_table import RequestTable
 from .selection import Selection
 from .session import EngineSession
@@ -38,6 +46,9 @@ from .toolbar import Toolbar
 
 #: The newest sentence stays in the status bar at least so long before an event's may replace it.
 HOLD_MS = 6000
+
+#: How far the left and right keys go in a recording.
+SKIP_MS = 5000
 
 _SAID_IN_STATUS = frozenset({"state", "preempted", "finished", "cancelled", "failed"})
 
@@ -60,8 +71,12 @@ class MainWindow(Translated, QMainWindow):
         self.playground = Playground(link, languages)
         self.settings_panel = SettingsPanel(link)
         self.log = LogView(link)
-        self.toolbar = Toolbar(session, languages)
+        self.recorder, self.player = Recorder(link, self), Player(link, self)
+        self.files = FileMenu(session, self.recorder, self.player, self.map, self)
+        self.toolbar = Toolbar(session, languages, self.recorder, self.files)
+        self.replay_bar = ReplayBar(self.player)
         self.rail = Rail()
+        self.rail.file_button.setMenu(self.files)
         self.banner = Banner(session)
         self._arrange()
         self._make_dock(Inspector(link, self.selection))
@@ -75,8 +90,12 @@ class MainWindow(Translated, QMainWindow):
         session.changed.connect(self._session_changed)
         session.failed.connect(lambda text: self.say(text, "error"))
         link.eventReceived.connect(self._event)
+        self.files.said.connect(self.say)
+        self.player.changed.connect(self._show_recording)
         self.toolbar.inspectorToggled.connect(self.dock.setVisible)
         self.dock.visibilityChanged.connect(self.toolbar.show_inspector)
+        self.addActions(self.files.actions())  # for their keys
+        self.setAcceptDrops(True)
         clear = QAction(self)
         clear.setShortcut(QKeySequence("Ctrl+Shift+A"))
         clear.triggered.connect(self.selection.clear)
@@ -101,6 +120,7 @@ class MainWindow(Translated, QMainWindow):
         right.setContentsMargins(0, 0, 0, 0)
         right.setSpacing(0)
         right.addWidget(self.banner)
+        right.addWidget(self.replay_bar)
         right.addWidget(self.pages, 1)
         centre = QWidget()
         row = QHBoxLayout(centre)
@@ -185,12 +205,22 @@ class MainWindow(Translated, QMainWindow):
 
     def send_sample(self) -> None:
         """The empty map's invitation: fill the server, so that there is something to see."""
-        self.playground.fill()
+        if self.player.replay is None:
+            self.playground.fill()
+
+    def open_recording(self, path: Path) -> None:
+        self.files.open(path)
 
     # --- what happens -------------------------------------------------------------------------------------------
 
     def _turn_to(self, key: str) -> None:
         self.pages.setCurrentIndex([page.key for page in PAGES].index(key))
+
+    def _show_recording(self) -> None:
+        """Of a recording everything is seen, and nothing can be changed."""
+        replaying = self.player.replay is not None
+        for page in (self.playground, self.settings_panel):
+            page.setEnabled(not replaying)
 
     def _session_changed(self) -> None:
         state = self.session.state
@@ -208,6 +238,8 @@ class MainWindow(Translated, QMainWindow):
         return fill_in(self.tr("Engine %1: %2"), self.session.name, words.connection(self.session.state))
 
     def _event(self, event: Event) -> None:
+        if self.session.link.replaying:
+            return
         important = event.level in ("warning", "error")
         if (event.kind in _SAID_IN_STATUS or important) and (important or not self._hold.isActive()):
             self._said_event = event
@@ -217,9 +249,34 @@ class MainWindow(Translated, QMainWindow):
         self.said.setText(text.replace("\n", " · "))
         self.said.setToolTip(text)
 
+    def keyPressEvent(self, event: QKeyEvent) -> None:
+        """Keys that no part of the window wanted steer a recording."""
+        keys: dict[int, Callable[[], None]] = {
+            Qt.Key.Key_Space: self.player.toggle,
+            Qt.Key.Key_Left: lambda: self.player.skip(-SKIP_MS),
+            Qt.Key.Key_Right: lambda: self.player.skip(SKIP_MS),
+            Qt.Key.Key_Escape: self.player.close,
+        }
+        if self.player.replay is not None and event.key() in keys:
+            keys[event.key()]()
+        else:
+            super().keyPressEvent(event)
+
+    def dragEnterEvent(self, event: QDragEnterEvent) -> None:
+        if _dropped_recording(event.mimeData()) is not None:
+            event.acceptProposedAction()
+
+    def dropEvent(self, event: QDropEvent) -> None:
+        path = _dropped_recording(event.mimeData())
+        if path is not None:
+            event.acceptProposedAction()
+            self.open_recording(path)
+
     def closeEvent(self, event: QCloseEvent) -> None:
         self._keep()
         self.hide()
+        self.files.stop_recording()
+        self.player.close()
         self.session.close()
         super().closeEvent(event)
 
@@ -231,3 +288,9 @@ class MainWindow(Translated, QMainWindow):
         self._dock_close.setAccessibleName(self.tr("Hide the inspector"))
         self._show_said(words.event(self._said_event) if self._said_event is not None else "")
         self.said.setAccessibleName(self.tr("What just happened"))
+
+
+def _dropped_recording(data: QMimeData) -> Path | None:
+    """The recording among what is dragged, if there is one."""
+    files = (Path(url.toLocalFile()) for url in data.urls() if url.isLocalFile())
+    return next((file for file in files if file.suffix == SUFFIX), None)

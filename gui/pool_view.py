@@ -79,6 +79,9 @@ class PoolView(Translated, QWidget):
 
     def draw(self) -> None:
         """Draw the blocks that changed."""
+        tier = self._link.view.tier(self.name)
+        if tier is not self._tier:  # a recording's, or the engine's again
+            self._tier = self._bar.tier = self.canvas.image.tier = tier
         self.canvas.refresh(self._link.view.step)
         self._bar.update()
         self._invite()
@@ -217,7 +220,7 @@ class UsageBar(QWidget):
 
     def __init__(self, tier: TierView) -> None:
         super().__init__()
-        self._tier = tier
+        self.tier = tier
         self.setFixedHeight(theme.GRID // 2)
 
     def paintEvent(self, event: QPaintEvent) -> None:
@@ -225,7 +228,7 @@ class UsageBar(QWidget):
         palette, left = theme.current().palette, 0.0
         painter.fillRect(self.rect(), QColor(palette.states[BlockState.FREE]))
         for state in reversed(BlockState):
-            width = self.width() * float(self._tier.counts[state]) / max(self._tier.num_blocks, 1)
+            width = self.width() * float(self.tier.counts[state]) / max(self.tier.num_blocks, 1)
             if width > 0 and state is not BlockState.FREE:
                 painter.fillRect(QRectF(left, 0, max(width, 1.0), self.height()), QColor(palette.states[state]))
                 left += max(width, 1.0)

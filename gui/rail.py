@@ -54,8 +54,15 @@ class Rail(Translated, QWidget):
             QShortcut(QKeySequence(f"Ctrl+{place}"), self, lambda key=page.key: self.choose(key))
             layout.addWidget(button)
         layout.addStretch(1)
+        self.file_button = QToolButton()
+        self.file_button.setProperty("role", "rail")
+        self.file_button.setToolButtonStyle(Qt.ToolButtonStyle.ToolButtonTextUnderIcon)
+        self.file_button.setIconSize(QSize(22, 22))
+        self.file_button.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
+        self.file_button.setPopupMode(QToolButton.ToolButtonPopupMode.InstantPopup)
+        layout.addWidget(self.file_button)
         self.setFixedWidth(12 * theme.GRID)
-        self.setStyleSheet('QToolButton[role="rail"] { padding: 6px 0; }')
+        self.setStyleSheet('QToolButton[role="rail"] { padding: 6px 0; } QToolButton::menu-indicator { image: none; }')
         theme.current().changed.connect(self._draw)
         self.retranslate()
         self._draw()
@@ -86,6 +93,7 @@ class Rail(Translated, QWidget):
     def _draw(self) -> None:
         for key, button in self._buttons.items():
             button.setIcon(icon(key, QColor(theme.current().palette.ink)))
+        self.file_button.setIcon(icon("file", QColor(theme.current().palette.ink)))
 
     def retranslate(self) -> None:
         for place, page in enumerate(PAGES, 1):
@@ -93,3 +101,6 @@ class Rail(Translated, QWidget):
             button.setText(title)
             button.setToolTip(f"{title} (Ctrl+{place})")
             button.setAccessibleName(title)
+        self.file_button.setText(self.tr("Files"))
+        self.file_button.setToolTip(self.tr("Recordings and export"))
+        self.file_button.setAccessibleName(self.tr("Files"))

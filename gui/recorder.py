@@ -57,7 +57,7 @@ class Recorder(QObject):
     """Records the link's live view. ``changed``: it began or ended; ``failed``: why it ended by itself."""
 
     changed = Signal()
-    failed = Signal(object)  # OSError
+    failed = Signal(object, object)  # OSError, Path of the file
     _broke = Signal(object, object)  # of the thread: which, why
 
     def __init__(self, link: EngineLink, parent: QObject | None = None) -> None:
@@ -107,10 +107,10 @@ class Recorder(QObject):
         if self._thread is not None:
             self._link.told.disconnect(self._note)
             self._thread.finish()
-            error, self._thread = self._thread.error, None
+            thread, self._thread = self._thread, None
             self.changed.emit()
-            if error is not None:
-                self.failed.emit(error)
+            if thread.error is not None:
+                self.failed.emit(thread.error, thread.writer.path)
 
     def _note(self, told: object) -> None:
         at, view = self.elapsed_ms, self._link.live
@@ -153,7 +153,7 @@ class Recorder(QObject):
             self._link.told.disconnect(self._note)
             thread.abandon()
             self.changed.emit()
-            self.failed.emit(error)
+            self.failed.emit(error, thread.writer.path)
 
 
 class _WriterThread(threading.Thread):

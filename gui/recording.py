@@ -254,6 +254,14 @@ class Recording:
         return self._file.read(length)
 
 
+def check(path: Path) -> None:
+    """Raises :class:`Refused` for a file that cannot be replayed."""
+    try:
+        Recording(path).close()
+    except OSError as error:
+        raise Refused(f"{path} could not be read: {error.strerror}.", field="recording") from error
+
+
 def _parts(data: memoryview) -> Iterator[memoryview]:
     """The records of an unpacked section; the last is left out where it was cut off."""
     place = 0

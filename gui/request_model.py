@@ -97,16 +97,18 @@ NUMBER, STATE, CLASS = 0, 1, 2
 class RequestModel(QAbstractTableModel):
     """Shows some of a mapping of requests, by number, in the order of one column."""
 
-    def __init__(self, requests: dict[int, RequestRow]) -> None:
+    def __init__(self, requests: dict[int, RequestRow], clock: Callable[[], float] = time.time) -> None:
+        """``clock`` tells the time that ages are counted to, in Unix seconds."""
         super().__init__()
         self._requests = requests
+        self._clock = clock
         self._order = np.zeros(0, np.int64)  # request numbers as shown
         self._place: dict[int, int] = {}
         self._text = ""
         self._states: frozenset[str] | None = None
         self._column = NUMBER
         self._descending = True
-        self._now = time.time()
+        self._now = clock()
 
     # --- what is shown ------------------------------------------------------------------------------------------
 
@@ -120,10 +122,10 @@ class RequestModel(QAbstractTableModel):
     def request_at(self, row: int) -> RequestRow | None:
         return self._requests.get(self.number_at(row))
 
-    def show(self, requests: dict[int, RequestRow]) -> None:
-        """Look at another mapping (another engine's)."""
+    def show(self, requests: dict[int, RequestRow], visible: range | None = None) -> None:
+        """Look at another mapping (a recording's), or the same as it is now (see :meth:`refresh`)."""
         self._requests = requests
-        self.refresh()
+        self.refresh(visible)
 
     def set_filter(self, text: str, states: frozenset[str] | None) -> None:
         """Show requests whose number, id, client, state or class holds ``text``, in one of ``states``."""
@@ -136,7 +138,7 @@ class RequestModel(QAbstractTableModel):
 
     def refresh(self, visible: range | None = None) -> None:
         """Take the requests as they are now. Only ``visible`` rows are told as changed, when the order is the same."""
-        self._now = time.time()
+        self._now = self._clock()
         order = self._sorted()
         if len(order) != len(self._order) or not np.array_equal(order, self._order):
             self._reorder(order)

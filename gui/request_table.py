@@ -108,7 +108,7 @@ class RequestTable(Translated, QWidget):
         super().__init__(parent)
         self._link = link
         self._selection = selection
-        self.model = RequestModel(link.view.requests)
+        self.model = RequestModel(link.view.requests, lambda: link.now())
 
         self.filter = QLineEdit(clearButtonEnabled=True)
         self.which = QComboBox()
@@ -180,7 +180,7 @@ class RequestTable(Translated, QWidget):
 
     def refresh(self) -> None:
         """Show the requests as they are known now."""
-        self.model.refresh(self._visible())
+        self.model.show(self._link.view.requests, self._visible())
         self._follow_selection()
         self._tell()
 
@@ -228,7 +228,7 @@ class RequestTable(Translated, QWidget):
         self.count.setText(fill_in(self.tr("%1 of %2"), str(shown), str(known)))
         self.view.setVisible(bool(known))
         self.empty.setVisible(not known)
-        can = bool(self.chosen())
+        can = bool(self.chosen()) and not self._link.replaying
         self.cancel_button.setEnabled(can)
         self.cancel_action.setEnabled(can)
         self.class_button.setEnabled(can)

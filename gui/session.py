@@ -52,7 +52,7 @@ class EngineSession(QObject):
     def state(self) -> ConnectionState:
         if self._ended is not None:
             return self._ended
-        return ConnectionState.LOADING if self._launched is not None else self.link.view.connection
+        return ConnectionState.LOADING if self._launched is not None else self.link.live.connection
 
     @property
     def starting(self) -> bool:
@@ -62,7 +62,7 @@ class EngineSession(QObject):
     @property
     def since(self) -> float:
         """Unix seconds at which the state began."""
-        return self._launched if self._launched is not None else self.link.view.since
+        return self._launched if self._launched is not None else self.link.live.since
 
     @property
     def owned(self) -> bool:

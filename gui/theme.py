@@ -298,6 +298,15 @@ def style_sheet(palette: Palette) -> str:
     QScrollBar::handle:horizontal {{ min-width: 24px; }}
     QScrollBar::add-line, QScrollBar::sub-line {{ width: 0; height: 0; }}
     QScrollBar::add-page, QScrollBar::sub-page {{ background: transparent; }}
+    QSlider::groove:horizontal {{
+        height: 4px; border-radius: 2px; background: {mix(palette.window, palette.ink, 0.25)}; }}
+    QSlider::sub-page:horizontal {{ border-radius: 2px; background: {palette.accent}; }}
+    QSlider::handle:horizontal {{
+        width: 14px; margin: -6px 0; border: 1px solid {palette.accent}; border-radius: 8px;
+        background: {palette.accent}; }}
+    QSlider::handle:horizontal:focus {{ border: 3px solid {palette.surface}; }}
+    QSlider::handle:horizontal:disabled, QSlider::sub-page:horizontal:disabled {{
+        border-color: {palette.muted}; background: {palette.muted}; }}
     QProgressBar {{ border: none; background: {hover}; border-radius: 2px; max-height: 4px; color: transparent; }}
     QProgressBar::chunk {{ background: {palette.accent}; border-radius: 2px; }}
     """

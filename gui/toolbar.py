@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from PySide6.QtCore import QSize, Qt, Signal
+from PySide6.QtCore import QSize, Qt, QTimer, Signal
 from PySide6.QtGui import QAction, QColor
 from PySide6.QtWidgets import QMenu, QSizePolicy, QToolBar, QToolButton, QWidget
 
 from ..ipc.endpoint import list_connections
-from . import theme, words
+from . import quantities, theme, words
+from .file_menu import FileMenu
 from .glance import Glance
 from .i18n import Language, Languages, Translated, fill_in
 from .icons import icon
+from .recorder import Recorder
+from .replay_bar import played
 from .session import EngineSession
 from .state import ConnectionState
+
+WIDE = 1200  # from this width on, there is room for how long it records
+TICK_MS = 500  # between two looks at how long the recording has become
 
 _MODES = ("system", "light", "dark")
 
@@ -22,15 +28,22 @@ class Toolbar(Translated, QToolBar):
     themeChosen = Signal(str)
     languageChosen = Signal(str)
 
-    def __init__(self, session: EngineSession, languages: Languages, parent: QWidget | None = None) -> None:
+    def __init__(
+        self,
+        session: EngineSession,
+        languages: Languages,
+        recorder: Recorder,
+        files: FileMenu,
+        parent: QWidget | None = None,
+    ) -> None:
         super().__init__(parent)
-        self._session = session
+        self._session, self._recorder, self._files = session, recorder, files
         self._languages = languages
         self.setObjectName("toolbar")
         self.setMovable(False)
         self.setContextMenuPolicy(Qt.ContextMenuPolicy.PreventContextMenu)
         self.setIconSize(QSize(20, 20))
-        self.setStyleSheet("QToolBar { spacing: 4px; } QToolButton { padding: 4px 6px; }")
+        self.setStyleSheet("QToolBar { spacing: 4px; } QToolButton { padding: 4px; }")
 
         self.engine_button = self._button()
         self.engine_button.setToolButtonStyle(Qt.ToolButtonStyle.ToolButtonTextBesideIcon)
@@ -52,6 +65,12 @@ class Toolbar(Translated, QToolBar):
         self.glance = Glance(session.link)
         self.addWidget(self.glance)
         self._space()
+        self.record_button = self._button()
+        self.record_button.setCheckable(True)
+        self.record_button.clicked.connect(files.record.trigger)
+        self._tick = QTimer(self, interval=TICK_MS)
+        self._tick.timeout.connect(self._show_recording)
+        files.record.changed.connect(self._show_recording)
         self.theme_button, self.language_button, self.inspector_button = (self._button() for _ in range(3))
         self.theme_button.clicked.connect(self._next_theme)
         self.language_button.setToolButtonStyle(Qt.ToolButtonStyle.ToolButtonTextOnly)
@@ -84,13 +103,17 @@ class Toolbar(Translated, QToolBar):
         status = session.link.view.status
         model = (status.model if status is not None else "").rstrip("/").rpartition("/")[2]
         name = model or session.name
-        self.engine_button.setText(f"{_elided(name)} · {words.connection(state)}")
-        self.engine_button.setIcon(icon("dot", self._state_colour(state)))
+        replaying = session.link.replaying
+        how = self.tr("replay") if replaying else words.connection(state)
+        self.engine_button.setText(f"{_elided(name)} · {how}")
+        colour = QColor(theme.current().palette.muted) if replaying else self._state_colour(state)
+        self.engine_button.setIcon(icon("dot", colour))
         self.engine_button.setToolTip(self._story())
         self.engine_button.setAccessibleName(self.engine_button.text())
-        self.start_button.setEnabled(not session.alive)
-        self.stop_button.setEnabled(session.alive)
-        self.restart_button.setEnabled(session.alive or state == ConnectionState.DIED)
+        self.engine_button.setEnabled(not replaying)
+        self.start_button.setEnabled(not session.alive and not replaying)
+        self.stop_button.setEnabled(session.alive and not replaying)
+        self.restart_button.setEnabled((session.alive or state == ConnectionState.DIED) and not replaying)
         self.keep_serving.setEnabled(session.owned)
 
     def _story(self) -> str:
@@ -114,6 +137,25 @@ class Toolbar(Translated, QToolBar):
             menu.addAction(self.tr("No engine runs")).setEnabled(False)
         menu.addSeparator()
         menu.addAction(self.keep_serving)
+
+    def _show_recording(self) -> None:
+        """Red while it records, with how long already."""
+        recording = self._recorder.recording
+        palette = theme.current().palette
+        self.record_button.setEnabled(self._files.record.isEnabled())
+        self.record_button.setChecked(recording)
+        self.record_button.setIcon(icon("record", QColor(palette.error if recording else palette.ink)))
+        told = recording and self.width() >= WIDE
+        style = Qt.ToolButtonStyle
+        self.record_button.setToolButtonStyle(style.ToolButtonTextBesideIcon if told else style.ToolButtonIconOnly)
+        lasted = played(self._recorder.elapsed_ms) if recording else ""
+        self.record_button.setText(lasted if told else "")
+        text = self.tr("Stop recording (Ctrl+R)") if recording else self.tr("Record what the engine does (Ctrl+R)")
+        size = f" · {lasted} · {quantities.size(self._recorder.size)}" if recording else ""
+        self.record_button.setToolTip(text + size)
+        self.record_button.setAccessibleName(text)
+        if recording != self._tick.isActive():
+            self._tick.start() if recording else self._tick.stop()
 
     @staticmethod
     def _state_colour(state: ConnectionState) -> QColor:
@@ -159,6 +201,7 @@ class Toolbar(Translated, QToolBar):
             (self.inspector_button, "inspector"),
         ):
             button.setIcon(icon(name, ink))
+        self._show_recording()
         self.show_state()
 
     def retranslate(self) -> None:
@@ -180,6 +223,7 @@ class Toolbar(Translated, QToolBar):
         self.language_button.setAccessibleName(other.own_name)
         self.keep_serving.setText(self.tr("Keep serving when the window closes"))
         self.setWindowTitle(self.tr("Toolbar"))
+        self._show_recording()
         self.show_state()
 
 

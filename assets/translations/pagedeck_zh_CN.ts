@@ -566,6 +566,97 @@
         <source>No request %1 is running or waiting.</source>
         <translation>请求 %1 不在运行或排队。</translation>
     </message>
+    <message>
+        <source>%1 is not a recording of Pagedeck.</source>
+        <translation>%1 不是 Pagedeck 的录制文件。</translation>
+    </message>
+    <message>
+        <source>%1 is a recording of version %2; this Pagedeck reads version %3.</source>
+        <translation>%1 是版本 %2 的录制文件；此 Pagedeck 可读取版本 %3。</translation>
+    </message>
+    <message>
+        <source>%1 ends before its beginning: there is nothing to replay.</source>
+        <translation>%1 在开头之前就结束了：没有可回放的内容。</translation>
+    </message>
+    <message>
+        <source>This is a recording: it holds no texts, and nothing in it can be changed.</source>
+        <translation>这是录制回放：其中没有文本，也无法更改任何内容。</translation>
+    </message>
+</context>
+<context>
+    <name>FileMenu</name>
+    <message>
+        <source>Stop recording</source>
+        <translation>停止录制</translation>
+    </message>
+    <message>
+        <source>Record</source>
+        <translation>录制</translation>
+    </message>
+    <message>
+        <source>Recorded %1 to %2 (%3)</source>
+        <translation>已录制 %1，保存到 %2（%3）</translation>
+    </message>
+    <message>
+        <source>Open a recording</source>
+        <translation>打开录制文件</translation>
+    </message>
+    <message>
+        <source>The recording ended: %1. What was recorded until then is in %2.</source>
+        <translation>录制已中止：%1。此前录制的内容保存在 %2。</translation>
+    </message>
+    <message>
+        <source>the picture could not be written</source>
+        <translation>图片无法写入</translation>
+    </message>
+    <message>
+        <source>Export</source>
+        <translation>导出</translation>
+    </message>
+    <message>
+        <source>%1 was not written: %2</source>
+        <translation>%1 未能写入：%2</translation>
+    </message>
+    <message>
+        <source>Exported to %1</source>
+        <translation>已导出到 %1</translation>
+    </message>
+    <message>
+        <source>The recording could not be read: %1</source>
+        <translation>录制文件无法读取：%1</translation>
+    </message>
+    <message>
+        <source>the disk is full</source>
+        <translation>磁盘已满</translation>
+    </message>
+    <message>
+        <source>the disk does not keep up</source>
+        <translation>磁盘写入速度跟不上</translation>
+    </message>
+    <message>
+        <source>File</source>
+        <translation>文件</translation>
+    </message>
+    <message>
+        <source>Open a recording …</source>
+        <translation>打开录制文件…</translation>
+    </message>
+    <message>
+        <source>Export the map (PNG) …</source>
+        <translation>导出块图（PNG）…</translation>
+    </message>
+    <message>
+        <source>Export requests (CSV) …</source>
+        <translation>导出请求（CSV）…</translation>
+    </message>
+    <message>
+        <source>Export steps (CSV) …</source>
+        <translation>导出步骤（CSV）…</translation>
+    </message>
+    <message>
+        <source>Export latency (CSV) …</source>
+        <translation>导出延迟（CSV）…</translation>
+    </message>
 </context>
 <context>
     <name>GhostLine</name>
@@ -852,7 +943,7 @@
     <name>MainWindow</name>
     <message>
         <source>Engine %1: %2</source>
-        <extracomment>The newest sentence stays in the status bar at least so long before an event&apos;s may replace it.</extracomment>
+        <extracomment>The newest sentence stays in the status bar at least so long before an event&apos;s may replace it. How far the left and right keys go in a recording.</extracomment>
         <translation>引擎 %1：%2</translation>
     </message>
     <message>
@@ -1123,6 +1214,61 @@
     <message>
         <source>Log</source>
         <translation>日志</translation>
+    </message>
+    <message>
+        <source>Files</source>
+        <translation>文件</translation>
+    </message>
+    <message>
+        <source>Recordings and export</source>
+        <translation>录制文件与导出</translation>
+    </message>
+</context>
+<context>
+    <name>ReplayBar</name>
+    <message>
+        <source>reading: %1</source>
+        <translation>读取中：%1</translation>
+    </message>
+    <message>
+        <source>engine %1, recorded %2</source>
+        <translation>引擎 %1，录制于 %2</translation>
+    </message>
+    <message>
+        <source>its end was cut off</source>
+        <translation>结尾不完整</translation>
+    </message>
+    <message>
+        <source>Pause (Space)</source>
+        <translation>暂停（空格键）</translation>
+    </message>
+    <message>
+        <source>Play (Space)</source>
+        <translation>播放（空格键）</translation>
+    </message>
+    <message>
+        <source>Recording</source>
+        <translation>录制回放</translation>
+    </message>
+    <message>
+        <source>Back to live</source>
+        <translation>返回实时</translation>
+    </message>
+    <message>
+        <source>Close the recording and show the engine (Esc)</source>
+        <translation>关闭录制文件并显示引擎（Esc）</translation>
+    </message>
+    <message>
+        <source>Time</source>
+        <translation>时间</translation>
+    </message>
+    <message>
+        <source>Moment shown (arrow keys: 1 second, Page Up and Page Down: 10 seconds)</source>
+        <translation>所显示的时刻（方向键：1 秒，翻页键：10 秒）</translation>
+    </message>
+    <message>
+        <source>Speed</source>
+        <translation>速度</translation>
     </message>
 </context>
 <context>
@@ -1548,12 +1694,24 @@
 <context>
     <name>Toolbar</name>
     <message>
+        <source>replay</source>
+        <translation>回放</translation>
+    </message>
+    <message>
         <source>process %1</source>
         <translation>进程 %1</translation>
     </message>
     <message>
         <source>No engine runs</source>
         <translation>没有正在运行的引擎</translation>
+    </message>
+    <message>
+        <source>Stop recording (Ctrl+R)</source>
+        <translation>停止录制（Ctrl+R）</translation>
+    </message>
+    <message>
+        <source>Record what the engine does (Ctrl+R)</source>
+        <translation>录制引擎的活动（Ctrl+R）</translation>
     </message>
     <message>
         <source>follows the system</source>

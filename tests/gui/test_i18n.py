@@ -77,6 +77,8 @@ KEPT = {
     "Top",
     "p",
     "Python",
+    "CSV",
+    "PNG",
     "CPU",
     "GPU",
     "GGUF",

@@ -11,15 +11,19 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
-from pagedeck.gui.recorder import keyframe
+from pagedeck.gui.link import EngineLink
+from pagedeck.gui.recorder import Recorder, keyframe
 from pagedeck.gui.recording import MAGIC, Frame, Header, Recording, Writer
 from pagedeck.gui.replay import Replay
 from pagedeck.gui.state import LATENCY_COLUMNS, STEP_COLUMNS, EngineView, TierView
+from pagedeck.ipc.endpoint import Connection
+from pagedeck.ipc.protocol import DescribeRequest, Failed, Finished, Submit
 from pagedeck.ipc.telemetry import decode_frames, encode_frames
-from pagedeck.ipc.vocabulary import Refused
+from pagedeck.ipc.vocabulary import Refused, SamplingParams
 from pytestqt.qtbot import QtBot
 
 from .feeder import FIELDS, Feeder
+from .scripted_link import ScriptedLink
 
 WAIT_MS = 30_000
 PROMPT = "the quick brown fox jumps over the lazy dog and then sleeps in the sun"
@@ -106,7 +110,7 @@ def test_every_moment_is_shown_as_it_was_forwards_and_backwards(tmp_path: Path, 
         replay.play(at)
         straight[at] = seen(replay.view)
         assert_same(straight[at], moments[at])
-    for at in random.Random(1).sample([*moments] * 3, 3 * len(moments)):
+    for at in random.Random(1).sample([*moments], len(moments)):
         replay.seek(at + 50)
         assert_same(seen(replay.view), moments[at])
 
@@ -154,3 +158,90 @@ def test_what_is_no_recording_is_refused(tmp_path: Path, content: bytes, sentenc
     with pytest.raises(Refused) as refusal:
         Recording(path)
     assert str(refusal.value) == sentence
+
+
+# --- over a real engine -----------------------------------------------------------------------------------------------
+
+
+def prompt(output: int, **options: Any) -> Submit:
+    return Submit(prompt=PROMPT, sampling=SamplingParams(max_tokens=output, ignore_eos=True, **options))
+
+
+def test_a_real_session_is_replayed_as_it_was_seen(qtbot: QtBot, tmp_path: Path, shared_engine: Any) -> None:
+    """Requests run while it records; at moments in between everything that is seen is noted. Replayed, everything is
+    the same at these moments, in whatever order they are visited."""
+    link = EngineLink()
+    link.attach(shared_engine.connection)
+    qtbot.waitUntil(lambda: link.view.known and bool(link.view.settings), timeout=WAIT_MS)
+    view = link.view
+    before = len(view.steps), len(view.latency), len(view.events)
+    recorder = Recorder(link)
+    recorder.start("shared", tmp_path / "real.pagedeck")
+    moments: dict[int, dict[str, Any]] = {}
+    link.stepsChanged.connect(lambda: moments.__setitem__(recorder.elapsed_ms, seen(view, *before)))
+    ended: list[Any] = []
+    for output, options in ((60, {"n": 2}), (40, {}), (80, {"temperature": 0.9})):
+        link.submit(prompt(output, **options), lambda m: ended.append(m) if isinstance(m, Finished | Failed) else None)
+    qtbot.waitUntil(lambda: len(ended) == 3, timeout=WAIT_MS)
+    assert all(isinstance(message, Finished) for message in ended)
+    qtbot.waitUntil(lambda: not view.live(), timeout=WAIT_MS)
+    recorder.stop()
+    link.detach()
+    replay = read(tmp_path / "real.pagedeck")
+    assert len(moments) >= 2 and replay.view.status is not None
+    assert any(row["state"] == "running" for moment in moments.values() for row in moment["requests"].values())
+    for at in [*moments, *reversed(moments)]:
+        replay.seek(at)
+        assert_same(seen(replay.view), moments[at])
+
+
+def test_no_prompt_and_no_path_of_the_machine_is_in_the_file(qtbot: QtBot, tmp_path: Path, shared_engine: Any) -> None:
+    link = EngineLink()
+    recorder = Recorder(link)
+    recorder.start("shared", tmp_path / "real.pagedeck")
+    link.attach(shared_engine.connection)
+    qtbot.waitUntil(lambda: link.view.known and bool(link.view.settings), timeout=WAIT_MS)
+    ended: list[Any] = []
+    link.submit(prompt(10), lambda m: ended.append(m) if isinstance(m, Finished | Failed) else None)
+    qtbot.waitUntil(lambda: bool(ended), timeout=WAIT_MS)
+    number = max(link.view.requests)
+    details: list[Any] = []
+    link.request(DescribeRequest(request=link.view.requests[number].id), details.append)
+    qtbot.waitUntil(lambda: bool(details), timeout=WAIT_MS)
+    recorder.stop()
+    log = link.view.status.log if link.view.status else ""
+    link.detach()
+    recording = Recording(tmp_path / "real.pagedeck")
+    content = b"".join(msgspec.msgpack.encode(r) for s in range(len(recording)) for r in recording.records(s))
+    assert b"running" in content or b"finished" in content
+    assert PROMPT.encode() not in content and b"quick brown" not in content
+    assert log and log.encode() not in content
+
+
+def test_an_engine_that_follows_another_is_replayed_too(tmp_path: Path, qtbot: QtBot) -> None:
+    """Two lives in one recording: the past of the first is not that of the second."""
+    link = ScriptedLink()
+    path = tmp_path / "two.pagedeck"
+    recorder = Recorder(link)
+    states = []
+    for seed in (1, 2):
+        feeder = Feeder(200, 16, 0, seed=seed, epoch=f"life{seed}")
+        link.view.begin(feeder.epoch)
+        link.become_ready(feeder.status())
+        link.view.apply_snapshot(feeder.snapshot())
+        if not recorder.recording:
+            recorder.start("two", path)
+        else:
+            link.told.emit(Connection("two", 1, feeder.epoch, 1, "ipc://none", "ipc://none"))
+        for _ in range(5):
+            link.tell([decode_frames(encode_frames(*m)) for m in feeder.advance(3, arrivals=0.5, stats=True)])
+        states.append((recorder.elapsed_ms, seen(link.view)))
+        until = recorder.elapsed_ms + 5
+        qtbot.waitUntil(lambda until=until: recorder.elapsed_ms > until)
+    recorder.stop()
+    replay = read(path)
+    for at, state in [*states, *reversed(states)]:
+        replay.seek(at)
+        shown = seen(replay.view)
+        state["events"] = shown["events"] = []  # they go on through all lives
+        assert_same(shown, state)
