@@ -37,6 +37,10 @@ class PagedBatch:
     Tokens of one sequence are neighbours; sequences with a single query token (decodes) come first. A sequence's
     queries are the last ``query_start[s + 1] - query_start[s]`` of its ``context_len[s]`` tokens, and query *i*
     sees all positions up to its own.
+
+    A step may be padded to a size that others share: with sequences whose context is 0 and whose query's slot is -1.
+    On a GPU a decode step can be captured in a graph and replayed: the tensors stay where they are and get another
+    content, the last three fields stay as they are, and ``max_context`` is a bound that all replays keep.
     """
 
     query_start: Tensor  # int32 [S + 1]
@@ -45,7 +49,7 @@ class PagedBatch:
     slots: Tensor  # int64 [T], where each token's key and value go; -1 for padding
     block_size: int
     decodes: int  # how many leading sequences have exactly one query token
-    max_context: int
+    max_context: int  # no context is longer; how the work is cut follows from it and ``decodes``, not from contents
 
 
 class Ops(Protocol):

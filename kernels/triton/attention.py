@@ -63,7 +63,7 @@ class Attention:
         self, kernel: Any, grid: tuple[int, ...], tables: Tensor, tiling: Tiling, *arguments: Any, **constants: Any
     ) -> None:
         """Run ``kernel`` with what both take, then with ``arguments`` and ``constants`` of its own."""
-        numbers, scales = pointers(self.pool, self.converts_float8)
+        numbers, scales = pointers(self.pool, converts_float8=self.converts_float8)
         sinks = self.query if self.sinks is None else self.sinks
         kernel[grid](
             self.query, numbers, scales, tables, sinks, self.out,
@@ -74,6 +74,26 @@ class Attention:
             WINDOWED=self.window > 0, CAPPED=self.softcap > 0, SINKS=self.sinks is not None, UPCAST=self.upcast,
             num_warps=tiling.warps, num_stages=tiling.stages, **constants,
         )  # fmt: skip
+
+
+@triton.jit
+def leave(
+    weighted, largest, total, out, partial, largest_out, total_out, place, segment, segments, used,
+    HEAD_DIM: tl.constexpr, WIDTH: tl.constexpr, SPLIT: tl.constexpr,
+):  # fmt: skip
+    """Store what a softmax has come to for rows ``place`` [M] of ``out`` [rows, D], those that are ``used``; or if the
+    context is ``SPLIT``, the partial results of one segment."""
+    column = tl.arange(0, WIDTH)
+    live = used[:, None] & (column[None, :] < HEAD_DIM)
+    if SPLIT:
+        place = place * segments + segment
+        tl.store(largest_out + place, largest, mask=used)
+        tl.store(total_out + place, total, mask=used)
+        tl.store(partial + place[:, None] * HEAD_DIM + column[None, :], weighted, mask=live)
+    else:
+        # An empty context leaves a total of zero, or that of a sink; its result is zero.
+        result = weighted / tl.where(total == 0.0, 1.0, total)[:, None]
+        tl.store(out + place[:, None] * HEAD_DIM + column[None, :], result.to(out.dtype.element_ty), mask=live)
 
 
 @triton.jit

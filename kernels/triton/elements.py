@@ -18,8 +18,9 @@ LARGEST_E4M3 = tl.constexpr(448.0)
 ROUNDER = tl.constexpr(12582912.0)  # 1.5 * 2**23: adding and subtracting it rounds to the nearest integer, ties to even
 
 
-def pointers(pool: Tensor, converts_float8: bool) -> tuple[Tensor, Tensor]:
-    """``pool`` as kernels take it, and its scales: the same bytes as float32 (of no use but in int8)."""
+def pointers(pool: Tensor, *, converts_float8: bool = False) -> tuple[Tensor, Tensor]:
+    """``pool`` as kernels take it, and its scales: the same bytes as float32 (of no use but in int8). To be written,
+    float8 is always converted by hand."""
     if pool.dtype == torch.int8:
         return pool, pool.view(torch.float32)
     if pool.dtype == torch.float8_e4m3fn and not converts_float8:
@@ -41,10 +42,6 @@ def narrowed(x, kind: tl.constexpr):
     """Float32 ``x`` as it is stored in a pool of ``kind``, which is not int8."""
     if kind == tl.uint8:
         return _to_e4m3(x)
-    elif kind == tl.float8e4nv:
-        # Comparisons, which unlike minimum and maximum leave NaN alone.
-        x = tl.where(x > LARGEST_E4M3, LARGEST_E4M3, x)
-        return tl.where(x < -LARGEST_E4M3, -LARGEST_E4M3, x).to(kind)
     else:
         return x.to(kind)
 

@@ -16,12 +16,12 @@ from .tilings import next_power_of_two
 CHUNK = 4096  # elements a program copies; wide enough for full-width loads, small enough to spread over the device
 
 
-def write_kv(key: Tensor, value: Tensor, pool: Tensor, slots: Tensor, *, converts_float8: bool) -> None:
+def write_kv(key: Tensor, value: Tensor, pool: Tensor, slots: Tensor) -> None:
     """Store ``key`` and ``value`` [T, H, D] in ``pool`` [2, num_slots, H, ...]; slot -1 is skipped."""
     tokens, kv_heads, head_dim = key.shape
     if tokens == 0:
         return
-    numbers, scales = pointers(pool, converts_float8)
+    numbers, scales = pointers(pool)
     write_kernel[(tokens, kv_heads)](
         key, value, numbers, scales, slots,
         key.stride(0), key.stride(1), value.stride(0), value.stride(1), pool.stride(0), pool.stride(1),

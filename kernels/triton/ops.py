@@ -20,15 +20,14 @@ STAGING = 64 << 20  # bytes on the device through which blocks travel to and fro
 class TritonOps:
     """Attention and copies as Triton kernels, in float16, bfloat16 and float32; block sizes are powers of two.
 
-    Rows of an attention result that belong to no sequence are not written. Transfers to and from the host pool are
+    Rows of an attention result that belong to no sequence are undefined. Transfers to and from the host pool are
     queued on the current stream: wait for it before the CPU touches the host pool.
 
-    What a forward runs (all but copies between pools) asks nothing of the device and can be captured in a CUDA graph.
-    The launches depend on the shapes and strides of the tensors, and on ``decodes``, ``max_context`` and
-    ``block_size`` of the batch: these a replay repeats. Only what the tensors hold may change, ``query_start`` only
-    among rows that belong to prompt chunks. Sequences that pad a batch have a context of 0 and slots of -1; their
-    results are zero. ``max_context`` should be no less than any context that a replay meets; where it is, the result
-    is still right, and slow.
+    What a forward runs (all but what moves blocks) asks nothing of the device and can be captured in a CUDA graph. Its
+    launches depend on the shapes and strides of tensors and on a batch's ``decodes``, ``max_context`` and
+    ``block_size``; a replay keeps these and may change what the tensors hold. A sequence that pads the batch has a
+    context of 0, so its result is zero, and a slot of -1. Should a context exceed ``max_context``, the result is still
+    right, and slow.
     """
 
     name = "triton"
@@ -39,16 +38,14 @@ class TritonOps:
     def write_kv(self, key: Tensor, value: Tensor, pool: Tensor, slots: Tensor) -> None:
         from . import kv
 
-        converts = device_facts(key.device).converts_float8
-        kv.write_kv(_dense_rows(key), _dense_rows(value), pool, slots, converts_float8=converts)
+        kv.write_kv(_dense_rows(key), _dense_rows(value), pool, slots)
 
     def rotate_and_write_kv(
         self, query: Tensor, key: Tensor, value: Tensor, cos: Tensor, sin: Tensor, pool: Tensor, slots: Tensor
     ) -> Tensor:
         from . import rotary
 
-        converts = device_facts(key.device).converts_float8
-        return rotary.rotate_and_write_kv(query, key, value, cos, sin, pool, slots, converts_float8=converts)
+        return rotary.rotate_and_write_kv(query, key, value, cos, sin, pool, slots)
 
     def rms_norm(self, x: Tensor, weight: Tensor, eps: float, residual: Tensor | None = None) -> Tensor:
         from . import norm
@@ -92,7 +89,8 @@ class TritonOps:
         if decodes < sequences:
             prefill_attention(
                 attention, batch.query_start[decodes:], batch.block_tables[decodes:], batch.context_len[decodes:],
-                prefill_tiling(*shape, narrow=narrow), tokens=len(query) - decodes,
+                prefill_tiling(*shape, narrow=narrow), tokens=len(query) - decodes, max_context=batch.max_context,
+                processors=facts.processors,
             )  # fmt: skip
         return attention.out
 
@@ -132,7 +130,7 @@ class DeviceFacts(NamedTuple):
 
     @property
     def converts_float8(self) -> bool:
-        """Whether the hardware turns float8 (e4m3fn) into wider numbers and back."""
+        """Whether the hardware turns float8 (e4m3fn) into wider numbers."""
         return self.arch >= 89 and self.arch != ROCM
 
 

@@ -20,15 +20,7 @@ from .tilings import next_power_of_two
 
 
 def rotate_and_write_kv(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    cos: Tensor,
-    sin: Tensor,
-    pool: Tensor,
-    slots: Tensor,
-    *,
-    converts_float8: bool,
+    query: Tensor, key: Tensor, value: Tensor, cos: Tensor, sin: Tensor, pool: Tensor, slots: Tensor
 ) -> Tensor:
     """Rotate ``query`` [T, Hq, D] and ``key`` [T, H, D], store key and ``value`` in ``pool`` [2, num_slots, H, ...] at
     ``slots`` (-1 is skipped); returns the rotated query."""
@@ -38,7 +30,7 @@ def rotate_and_write_kv(
     if tokens == 0:
         return out
     group = heads // kv_heads
-    numbers, scales = pointers(pool, converts_float8)
+    numbers, scales = pointers(pool)
     rotate_kernel[(tokens, kv_heads)](
         query, key, value, cos, sin, numbers, scales, slots, out,
         query.stride(0), query.stride(1), key.stride(0), key.stride(1), value.stride(0), value.stride(1),

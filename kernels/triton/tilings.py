@@ -36,14 +36,14 @@ PREFILL = {
     (90, 256): Tiling(128, 64, 8, 2),
 }
 
-# Pools of one byte a number. They are widened in registers, so a tile is smaller, or spread over more warps.
+# Pools of one byte a number. They are widened in registers, so tiles are smaller.
 DECODE_NARROW = {
     (80, 64): Tiling(16, 64, 4, 3),
-    (80, 128): Tiling(16, 64, 8, 2),
-    (80, 256): Tiling(16, 32, 8, 2),
-    (90, 64): Tiling(16, 128, 8, 3),
-    (90, 128): Tiling(16, 64, 8, 3),
-    (90, 256): Tiling(16, 32, 8, 3),
+    (80, 128): Tiling(16, 32, 4, 3),
+    (80, 256): Tiling(16, 32, 4, 2),
+    (90, 64): Tiling(16, 64, 4, 3),
+    (90, 128): Tiling(16, 32, 4, 3),
+    (90, 256): Tiling(16, 32, 4, 2),
 }
 
 PREFILL_NARROW = PREFILL | {

@@ -22,7 +22,7 @@ os.environ["TRITON_DUMP_PTXAS_LOG"] = "1"
 os.environ["TRITON_CACHE_DIR"] = tempfile.mkdtemp(prefix="kernels-")  # a cached binary prints no log
 
 import triton
-from pagedeck.kernels.triton import activation, decode, kv, norm, prefill, rotary, tilings
+from pagedeck.kernels.triton import activation, decode, kv, merge, norm, prefill, rotary, tilings
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
@@ -36,7 +36,16 @@ POINTERS = {
 }
 POOLS = {"bfloat16": "*bf16", "int8": "*i8", "float8": "*fp8e4nv"}
 FLOATS = ("scale", "softcap", "eps")
-PLAIN = ("window", "block_shift", "sequences", "table_stride", "row", "span", "segments")  # nothing is known of these
+PLAIN = (
+    "window",
+    "block_shift",
+    "sequences",
+    "table_stride",
+    "row",
+    "span",
+    "segments",
+    "first_row",
+)  # nothing is known of these
 
 
 @dataclass(frozen=True)
@@ -46,7 +55,7 @@ class Variant:
     kernel: str
     head_dim: int = 128
     pool: str = "bfloat16"
-    featured: bool = False  # sliding window, softcap and sinks
+    featured: bool = False  # sliding window, softcap and sinks; prefill cut in segments
 
     @property
     def label(self) -> str:
@@ -88,7 +97,7 @@ def launch(variant: Variant, arch: int) -> Launch:
         constants = {**head, **features, "GROUP": GROUP, "ROWS": tiling.rows, "TILE": tiling.positions, "UPCAST": False}
         if variant.kernel == "decode":
             return Launch(decode.decode_kernel, {**constants, "SPLIT": True}, tiling.warps, tiling.stages)
-        strip = {"STRIP": tiling.rows // GROUP}
+        strip = {"STRIP": tiling.rows // GROUP, "SPLIT": variant.featured}
         return Launch(prefill.prefill_kernel, {**constants, **strip}, tiling.warps, tiling.stages)
     if variant.kernel == "rotate":
         halves = {"HALF": head_dim // 2, "HALF_WIDTH": width // 2, "REST": 0, "REST_WIDTH": 1}
@@ -96,8 +105,7 @@ def launch(variant: Variant, arch: int) -> Launch:
     if variant.kernel == "write":
         return Launch(kv.write_kernel, head, 1)
     if variant.kernel == "merge":
-        merge = {"HEAD_DIM": head_dim, "WIDTH": width, "PIECES": decode.PIECES, "WINDOWED": False}
-        return Launch(decode.merge_kernel, merge)
+        return Launch(merge.merge_kernel, {"HEAD_DIM": head_dim, "WIDTH": width, "PIECES": merge.PIECES})
     if variant.kernel == "norm":
         return Launch(norm.norm_kernel, {"N": 4096, "ROW": 4096}, tilings.row_warps(4096))
     if variant.kernel == "silu_mul":
@@ -107,7 +115,8 @@ def launch(variant: Variant, arch: int) -> Launch:
 
 def compile_kernel(launch: Launch, arch: int, pool: str, **options: Any) -> tuple[Any, str]:
     """The compiled kernel and what its assembler printed."""
-    number = "*u8" if pool == "float8" and arch in (80, tilings.ROCM) else POOLS[pool]
+    by_hand = arch in (80, tilings.ROCM) or launch.kernel is rotary.rotate_kernel
+    number = "*u8" if pool == "float8" and by_hand else POOLS[pool]
     pointers = POINTERS | {"pool": number, "scales": "*fp32" if pool == "int8" else number}
     signature, attributes = {}, {}
     for index, name in enumerate(launch.kernel.arg_names):

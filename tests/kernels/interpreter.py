@@ -19,8 +19,8 @@ import kv_checks
 import row_checks
 import torch
 from paged_cases import Case, Problem, build, worst
-from pagedeck.kernels.triton import ops
-from pagedeck.kernels.triton.ops import TritonOps
+from pagedeck.kernels.triton import ops, prefill
+from pagedeck.kernels.triton.ops import DeviceFacts, TritonOps
 from pagedeck.kernels.triton.split import Split, split
 
 CHECKS = kv_checks.CHECKS | row_checks.CHECKS
@@ -29,12 +29,15 @@ torch.use_deterministic_algorithms(True)  # fills what torch.empty returns with 
 
 
 def attend(case: Case, problem: Problem) -> torch.Tensor:
+    cut = split
     if case.span:
-        ops.split = lambda *facts: Split(-(-max(1, max(case.contexts)) // case.span), case.span)
-    try:
-        return TritonOps().paged_attention(problem.query, problem.pool, problem.batch, **problem.options)
-    finally:
-        ops.split = split
+
+        def cut(*facts: int) -> Split:
+            return Split(-(-max(1, max(case.contexts)) // case.span), case.span)
+
+    ops.split = prefill.split = cut
+    ops.device_facts = lambda device: DeviceFacts(case.arch, 108)
+    return TritonOps().paged_attention(problem.query, problem.pool, problem.batch, **problem.options)
 
 
 def answer(request: dict[str, Any]) -> dict[str, Any]:

@@ -29,6 +29,8 @@ class Case:
     softcap: float = 0.0
     sinks: bool = False
     padding: int = 0  # query rows beyond the last sequence's
+    arch: int = 80  # of the device that the Triton kernels are tiled for
+    bucket: int = 0  # the batch's bound on contexts; 0 is the longest of them
     span: int = 0  # positions of a segment, for the Triton kernels; 0 leaves it to them
 
     @property
@@ -87,7 +89,7 @@ def build(case: Case, seed: int = 0) -> Problem:
         slots=torch.full((tokens + case.padding,), -1),
         block_size=size,
         decodes=next((i for i, n in enumerate(case.queries) if n != 1), len(case.queries)),
-        max_context=max(case.contexts),
+        max_context=case.bucket or max(case.contexts),
     )
     options: dict[str, Any] = {"scale": case.head_dim**-0.5 * 2, "window": case.window, "softcap": case.softcap}
     options["sinks"] = torch.randn(heads, generator=generator).to(dtype) if case.sinks else None

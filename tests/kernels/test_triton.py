@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import random
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -65,6 +66,10 @@ DECODES = [
     *(decodes(0, 1, 33, 100, 257, span=s, kv_heads=1) for s in (128, 32, 16)),
     decodes(300, 40, span=64, window=150, sinks=True, softcap=5.0, dtype="float16"),
     decodes(0, 70, span=16, sinks=True, head_dim=80, dtype="bfloat16"),
+    # As a captured graph has them: cut for longer contexts; and for shorter ones, which is slow but right.
+    decodes(0, 1, 256, 257, 600, bucket=8192, kv_heads=1, dtype="float16"),
+    decodes(300, 600, bucket=64, span=128, kv_heads=1),
+    decodes(0, 70, 130, pool="float8_e4m3fn", dtype="float16", arch=90),  # which converts float8 itself
     *(decodes(0, 70, 130, pool=p, dtype=d) for p in ("int8", "float8_e4m3fn") for d in ("float32", "float16")),
     decodes(70, 130, pool="int8", dtype="bfloat16", head_dim=80, block_size=8),
     decodes(70, 130, pool="float8_e4m3fn", dtype="bfloat16", head_dim=96, block_size=256),
@@ -81,6 +86,12 @@ PREFILLS = [
     Case((30,), (150,), window=40, kv_heads=1),
     Case((70,), (150,), window=3, kv_heads=1, group=1, dtype="float16"),
     Case((30,), (60,), softcap=3.0, kv_heads=1),
+    # Few queries over long contexts, in segments.
+    *(Case((1, 3, 30), (90, 200, 150), span=s, kv_heads=1, dtype=d) for s, d in ((32, "float32"), (128, "float16"))),
+    Case((3, 30), (200, 150), span=64, window=70, sinks=True, softcap=3.0, padding=2, dtype="float16"),
+    Case((2, 30), (600, 31), bucket=4096, kv_heads=1, dtype="float16"),
+    Case((5, 21), (5, 60), pool="float8_e4m3fn", dtype="float16", arch=90, kv_heads=1),
+    Case((2, 3), (140, 131), span=32, sinks=True, pool="int8", kv_heads=1, head_dim=80),
     Case((30,), (60,), sinks=True, dtype="float16"),
     Case((1, 30), (60, 80), sinks=True, window=20, softcap=3.0, head_dim=80, kv_heads=1, dtype="float16"),
     Case((20,), (40,), head_dim=96, block_size=128, kv_heads=1),
@@ -91,7 +102,33 @@ PREFILLS = [
 ]
 
 
-@pytest.mark.parametrize("case", DECODES + PREFILLS, ids=lambda c: c.label)
+def shuffled(seed: int) -> Case:
+    """A small batch of any shape."""
+    draw = random.Random(seed)
+    decodes = draw.randint(0, 3)
+    chunks = [draw.randint(2, 25) for _ in range(draw.randint(0 if decodes else 1, 2))]
+    queries = (1,) * decodes + tuple(chunks)
+    lengths = (0, 1, TILE - 1, TILE, TILE + 1, draw.randint(0, 150))
+    return Case(
+        queries,
+        tuple(draw.choice(lengths) if n == 1 else n + draw.choice(lengths) for n in queries),
+        block_size=draw.choice((8, 16, 32, 64, 128, 256)),
+        kv_heads=draw.randint(1, 2),
+        group=draw.choice((1, 2, 3, 4, 7, 16)),
+        head_dim=draw.choice((64, 80, 96, 128, 192)),
+        dtype=draw.choice(("float32", "float16", "bfloat16")),
+        pool=draw.choice(("", "", "int8", "float8_e4m3fn")),
+        window=draw.choice((0, 0, 1, 33, 100)),
+        softcap=draw.choice((0.0, 3.0)),
+        sinks=draw.random() < 0.5,
+        padding=draw.randint(0, 2),
+        arch=draw.choice((80, 90)),
+        bucket=draw.choice((0, 1024)),
+        span=draw.choice((0, 32, 128)),
+    )
+
+
+@pytest.mark.parametrize("case", DECODES + PREFILLS + [shuffled(seed) for seed in range(16)], ids=lambda c: c.label)
 def test_attention(ask: Ask, case: Case) -> None:
     assert ask({"case": dataclasses.asdict(case)}) < TOLERANCE[case.dtype]
 
