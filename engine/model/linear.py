@@ -1,7 +1,8 @@
 """Linear layers of a network, changed in place into what suits the CPU.
 
 A decode step multiplies few rows by every weight of the model, and what ``F.linear`` calls is on many processors half
-as fast at that as oneDNN is with weights laid out for itself. Which one is faster here is measured, not guessed.
+as fast at that as products of weights that were laid out for it: by our own kernel, or by oneDNN. Which one is fastest
+here is measured, not guessed.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ MEASURED_ROWS = (1, 2, 8, 64)
 #: So often at most, and no longer than about this.
 REPETITIONS = 4
 MEASURED_SECONDS = 1.0
-#: The packed layer is also steadier beside a busy process, so it need not quite win.
+#: Ours need not quite win: what a row gives does not depend on how many there are. Nor need oneDNN's, against the plain
+#: layer: it is steadier beside a busy process.
 TOLERANCE = 1.25
 
 
@@ -42,14 +44,39 @@ class PackedLinear(nn.Module):
         return self._product(x, self._packed, self.bias, "none", [], "")
 
 
+class TiledLinear(nn.Module):
+    """``nn.Linear`` with its weight in tiles, as our own kernel reads it. Keeps no other copy of it."""
+
+    def __init__(self, linear: nn.Linear) -> None:
+        from ...kernels.cpu_packed import PackedWeight, packed_linear  # compiles, which only the CPU needs
+
+        super().__init__()
+        self.in_features = linear.in_features
+        self.out_features = linear.out_features
+        self.bias = linear.bias
+        self._tiles = PackedWeight.pack(linear.weight.detach())
+        self._product = packed_linear
+
+    def forward(self, x: Tensor) -> Tensor:
+        if x.ndim == 2:
+            return self._product(x, self._tiles, self.bias)
+        return self._product(x.flatten(0, -2), self._tiles, self.bias).unflatten(0, x.shape[:-1])
+
+
 @torch.inference_mode()
 def pack_linears(network: nn.Module) -> int:
-    """Give the float32 linear layers of ``network`` on the CPU oneDNN's layout, if that is faster on this machine;
-    returns how many."""
+    """Give the float32 linear layers of ``network`` on the CPU the layout that is fastest on this machine; returns how
+    many got another one than their own."""
     found = [layer for layer in network.modules() if isinstance(layer, nn.Linear) and _is_packable(layer)]
-    if not found or not _available() or not _packing_pays(found):
+    if not found:
         return 0
-    return replace_linears(network, _is_packable, PackedLinear)
+    kinds: list[Callable[[nn.Linear], nn.Module]] = [TiledLinear, *([PackedLinear] if _available() else [])]
+    *others, plain = _times(found, [*kinds, lambda layer: layer])
+    relative = [float((other / plain).mean()) for other in others]
+    for kind, time in zip(kinds, relative, strict=True):
+        if time < min(1.0, *relative) * TOLERANCE:
+            return replace_linears(network, _is_packable, kind)
+    return 0
 
 
 def _is_packable(layer: nn.Module) -> bool:
@@ -75,23 +102,25 @@ def _available() -> bool:
     return torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_reorder_linear_weight")
 
 
-def _packing_pays(layers: list[nn.Linear]) -> bool:
-    """Whether one layer of each shape, weighted by how many there are, is faster packed: in the mean over the measured
-    numbers of rows, of how the times compare. The best of a few counts, since a busy machine disturbs some."""
+def _times(layers: list[nn.Linear], kinds: list[Callable[[nn.Linear], nn.Module]]) -> np.ndarray:
+    """Seconds that one layer of each shape, weighted by how many there are, takes as each of ``kinds``, by number of
+    rows; float64 [K, rows]. The best of a few counts, since a busy machine disturbs some."""
     examples = {(layer.out_features, layer.in_features): layer for layer in layers}
     shapes = Counter((layer.out_features, layer.in_features) for layer in layers)
-    pairs = [(layer, PackedLinear(layer)) for layer in examples.values()]
-    best = np.full((len(MEASURED_ROWS), len(pairs), 2), np.inf)
+    made = [(layer.in_features, [kind(layer) for kind in kinds]) for layer in examples.values()]
+    for width, alternatives in made:
+        for layer in alternatives:
+            _seconds(layer, torch.zeros(1, width))  # what compiles does it here
+    best = np.full((len(kinds), len(MEASURED_ROWS), len(made)), np.inf)
     ends = perf_counter() + MEASURED_SECONDS
     for _ in range(REPETITIONS):
         for i, rows in enumerate(MEASURED_ROWS):
-            for j, pair in enumerate(pairs):
-                x = torch.randn(rows, pair[0].in_features)
-                best[i, j] = np.minimum(best[i, j], [_seconds(layer, x) for layer in pair])
+            for j, (width, alternatives) in enumerate(made):
+                x = torch.randn(rows, width)
+                best[:, i, j] = np.minimum(best[:, i, j], [_seconds(layer, x) for layer in alternatives])
         if perf_counter() > ends:
             break
-    plain, packed = np.einsum("ijk,j->ki", best, [shapes[shape] for shape in examples])
-    return float((packed / plain).mean()) < TOLERANCE
+    return best @ np.array([shapes[shape] for shape in examples])
 
 
 def _seconds(layer: nn.Module, x: Tensor) -> float:

@@ -5,17 +5,18 @@ from __future__ import annotations
 import pytest
 import torch
 from pagedeck.engine.model import linear
-from pagedeck.engine.model.linear import PackedLinear, pack_linears
+from pagedeck.engine.model.linear import PackedLinear, TiledLinear, pack_linears
 from torch import nn
 
 
+@pytest.mark.parametrize("kind", [PackedLinear, TiledLinear])
 @pytest.mark.parametrize("bias", [True, False])
-@pytest.mark.parametrize("rows", [(1,), (1, 1), (7,), (1, 40), (1, 0), (2, 3)])
-def test_products_are_equal_up_to_rounding(bias: bool, rows: tuple[int, ...]) -> None:
+@pytest.mark.parametrize("rows", [(1,), (1, 1), (7,), (1, 40), (0,), (1, 0), (2, 3)])
+def test_products_are_equal_up_to_rounding(kind: type[nn.Module], bias: bool, rows: tuple[int, ...]) -> None:
     plain = nn.Linear(48, 80, bias=bias).requires_grad_(False)
     x = torch.randn(*rows, 48)
     with torch.inference_mode():
-        packed = PackedLinear(plain)(x)
+        packed = kind(plain)(x)
     assert packed.shape == plain(x).shape
     assert torch.allclose(packed, plain(x), atol=1e-5)
 
@@ -41,7 +42,7 @@ def test_all_or_none_are_replaced_by_measurement(monkeypatch: pytest.MonkeyPatch
     expected = model(ids)
     monkeypatch.setattr(linear, "TOLERANCE", 0.0)
     assert pack_linears(model) == 0
-    assert not any(isinstance(m, PackedLinear) for m in model.modules())
+    assert not any(isinstance(m, PackedLinear | TiledLinear) for m in model.modules())
     monkeypatch.setattr(linear, "TOLERANCE", 1e9)
     assert pack_linears(model) == 4
     assert not any(type(m) is nn.Linear for m in model.modules())
