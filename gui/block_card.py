@@ -50,7 +50,9 @@ class BlockCard(Card):
         colour = theme.current().palette.states[facts.state]
         name = self.tr("Block %1").replace("%1", quantities.count(facts.block))
         self._head.setText(f'<span style="color:{colour}">■</span> <b>{name}</b> · {words.block_state(facts.state)}')
-        self._body.setText("\n".join(self._lines(facts)))
+        lines = self._lines(facts)
+        self._body.setText("\n".join(lines))
+        self._body.setVisible(bool(lines))
         text = facts.detail.text if facts.detail is not None else ""
         self._text.setText(text)
         self._text.setVisible(bool(text))

@@ -34,6 +34,7 @@ from .selection import Selection
 TIERS = ("device", "host")
 DESCRIBE_S = 0.5  # between two questions for the selected request's block table
 FIGURES_MS = 200  # between two updates of the numbers around the map
+ROOMY = 100 * theme.GRID  # from this width on, choices have their names beside them
 WIDE = 2.4  # from this ratio of width to height on, the pools stand side by side
 
 
@@ -77,8 +78,12 @@ class BlockMap(Translated, QWidget):
             self._ghost.addItem("", kind)
         self._fit = QPushButton()
         self._fit.setProperty("role", "flat")
+        for choice in (self._colouring, self._ghost):
+            choice.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToMinimumContentsLengthWithIcon)
+            choice.setMinimumContentsLength(8)
         self._more = QPushButton("⋯")
         self._more.setProperty("role", "flat")
+        self._more.setStyleSheet("QPushButton::menu-indicator { image: none; width: 0; }")
         self.motion = QAction(self, checkable=True, checked=self._kept("map/motion", default=not reduced_motion(self)))
         self.following = QAction(self, checkable=True, checked=self._kept("map/follow", default=False))
         menu = QMenu(self)
@@ -315,6 +320,8 @@ class BlockMap(Translated, QWidget):
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         super().resizeEvent(event)
+        for label in (self._colouring_label, self._ghost_label):
+            label.setVisible(self.width() >= ROOMY)
         self._arrange()
 
     def retranslate(self) -> None:
@@ -322,6 +329,8 @@ class BlockMap(Translated, QWidget):
         for index, name in enumerate(self._link.view.groups[: self._group.count()]):
             self._group.setItemText(index, words.layer_group(name))
         self._colouring_label.setText(self.tr("Colour by"))
+        self._colouring.setAccessibleName(self.tr("Colour by"))
+        self._colouring.setToolTip(self.tr("Colour by"))
         texts = {
             Colouring.STATE: self.tr("state"),
             Colouring.REQUEST: self.tr("request"),
@@ -333,7 +342,9 @@ class BlockMap(Translated, QWidget):
         for index, colouring in enumerate(Colouring):
             self._colouring.setItemText(index, texts[colouring])
         self._ghost_label.setText(self.tr("Ghost"))
-        self._ghost_label.setToolTip(self.tr("Lay over the map what other ways to keep the cache would take"))
+        self._ghost.setAccessibleName(self.tr("Ghost"))
+        for part in (self._ghost_label, self._ghost):
+            part.setToolTip(self.tr("Lay over the map what other ways to keep the cache would take"))
         ghosts = {
             GhostKind.NONE: self.tr("none"),
             GhostKind.CONTIGUOUS: self.tr("contiguous"),

@@ -40,15 +40,16 @@ class GhostLayer:
 
     def __init__(self) -> None:
         self._ghost: Ghost | None = None
-        self._grid = Grid(1, 1, 1, 1)
         self._cells = np.zeros((0, 0), np.uint8)
+        self._tinted_for: tuple[object, ...] = ()
+        self._pixels = np.zeros((0, 0), np.uint32)
 
     @property
     def rows(self) -> int:
         return len(self._cells)
 
     def show(self, ghost: Ghost | None, grid: Grid) -> None:
-        self._ghost, self._grid = ghost, grid
+        self._ghost, self._tinted_for = ghost, ()
         if ghost is None:
             self._cells = np.zeros((0, 0), np.uint8)
             return
@@ -94,14 +95,23 @@ class GhostLayer:
         painter.restore()
 
     def _paint_pixels(self, painter: QPainter, part: np.ndarray, left: int, top: int, stride: int) -> None:
-        """Every other pixel of what holds nothing stays free, so that a tint tells it from what holds tokens."""
-        part = part[::stride, ::stride]
-        rows, columns = part.shape
-        pixels = _tints(theme.current().palette).take(part)
-        odd = (np.arange(rows)[:, None] + np.arange(columns)) % 2 == 1
-        pixels[odd & (part % ODD != HELD)] = 0
-        image = QImage(pixels.data, columns, rows, 4 * columns, QImage.Format.Format_ARGB32_Premultiplied)
+        """Made once for a ghost and a view of it: a pool is painted far more often than its ghost changes."""
+        palette = theme.current().palette
+        key = (left, top, part.shape, stride, palette.name)
+        if key != self._tinted_for:
+            self._tinted_for = key
+            self._pixels = _tinted(part[::stride, ::stride], palette)
+        rows, columns = self._pixels.shape
+        image = QImage(self._pixels.data, columns, rows, 4 * columns, QImage.Format.Format_ARGB32_Premultiplied)
         painter.drawImage(QRectF(left, top, columns * stride, rows * stride), image)
+
+
+def _tinted(codes: np.ndarray, palette: theme.Palette) -> np.ndarray:
+    """Premultiplied pixels. Every other one of what holds nothing stays free, which tells it from what holds tokens."""
+    pixels = _tints(palette).take(codes)
+    odd = (np.arange(len(codes))[:, None] + np.arange(codes.shape[1])) % 2 == 1
+    pixels[odd & (codes % ODD != HELD)] = 0
+    return pixels
 
 
 def _tints(palette: theme.Palette) -> np.ndarray:
