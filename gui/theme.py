@@ -298,6 +298,7 @@ def style_sheet(palette: Palette) -> str:
     QScrollBar::handle:horizontal {{ min-width: 24px; }}
     QScrollBar::add-line, QScrollBar::sub-line {{ width: 0; height: 0; }}
     QScrollBar::add-page, QScrollBar::sub-page {{ background: transparent; }}
+    QSlider:horizontal {{ min-height: 20px; }}
     QSlider::groove:horizontal {{
         height: 4px; border-radius: 2px; background: {mix(palette.window, palette.ink, 0.25)}; }}
     QSlider::sub-page:horizontal {{ border-radius: 2px; background: {palette.accent}; }}
