@@ -57,6 +57,11 @@ class QuietLabel(QLabel):
         self.setFont(theme.number_font(self.font()))
         self.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Fixed)
 
+    def setText(self, text: str) -> None:
+        if text != self.text():
+            self.setToolTip("")  # of the text before; painting says whether this one needs one
+            super().setText(text)
+
     def paintEvent(self, event: QPaintEvent) -> None:
         painter = QPainter(self)
         shown = self.fontMetrics().elidedText(self.text(), Qt.TextElideMode.ElideRight, self.width())
