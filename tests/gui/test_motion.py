@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from pagedeck.gui import pool_canvas, theme
+from pagedeck.gui.bench import frame_times
 from pagedeck.gui.block_map import BlockMap
 from pagedeck.gui.motion import FADE_S, FLASHES_MAX, Flashes, Motion, blend
 from pagedeck.gui.selection import Selection
@@ -190,3 +191,8 @@ def test_the_map_follows_the_end_of_the_selected_request(qtbot: QtBot, link: Scr
         assert not canvas.rect().contains(canvas.cell_rect(last).center().toPoint())
         link.answer(DescribeRequest, RequestDetail(row=row, block_tables=[[200, last]]))
         assert canvas.rect().contains(canvas.cell_rect(last).center().toPoint())
+
+
+def test_the_bench_draws_what_it_measures(qtbot: QtBot) -> None:
+    times = frame_times(500, 3, moving=True, ghost="contiguous")
+    assert len(times) == 3 and min(times) > 0
