@@ -106,7 +106,11 @@ def run_program(
         LaunchFailed: it ended before it was done.
     """
     report(f"{name}: loading", None)
-    environment = os.environ | {"OMP_WAIT_POLICY": "PASSIVE", "OMP_NUM_THREADS": str(job["threads"])}
+    environment = os.environ | {
+        "OMP_WAIT_POLICY": "PASSIVE",
+        "GOMP_SPINCOUNT": "3000",
+        "OMP_NUM_THREADS": str(job["threads"]),
+    }
     try:
         child = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment

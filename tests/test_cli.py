@@ -89,8 +89,10 @@ def test_every_setting_is_an_option_with_its_meaning(capsys: pytest.CaptureFixtu
 
 def test_the_openmp_runtime_waits_passively(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("OMP_WAIT_POLICY")
+    monkeypatch.delenv("GOMP_SPINCOUNT", raising=False)
     main(["status", "--json"])
     assert os.environ["OMP_WAIT_POLICY"] == "PASSIVE"
+    assert os.environ["GOMP_SPINCOUNT"] == "3000"
 
 
 def test_status_without_engines(capsys: pytest.CaptureFixture[str]) -> None:

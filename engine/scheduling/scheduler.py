@@ -230,8 +230,8 @@ class Scheduler:
         return prefills
 
     def _grow_due(self, due: list[Sequence]) -> None:
-        """Room for the next token of planned decodes that have none: of all in one go, or where blocks are short, one by
-        one in turn order. Those that must wait are not planned."""
+        """Room for the next token of planned decodes that have none: of all in one go, or where blocks are short, one
+        by one in turn order. Those that must wait are not planned."""
         lengths = [len(sequence.tokens) + sequence.in_flight for sequence in due]
         size = self.cache.block_size
         try:
