@@ -15,7 +15,7 @@ from torch import Tensor
 from ...kernels import Ops
 from ...kernels.formats import pool_width, raw
 from ..denied import is_denial
-from ..model.placement import to_device
+from ..placement import to_device
 from .kv_cache import Transfer, TransferKind
 from .moves import Batch
 from .pages import give_back, resident

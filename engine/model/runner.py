@@ -16,12 +16,12 @@ from ..cache.reshape import Reshape
 from ..cache.storage import KVStorage, free_memory
 from ..clocks import Clock, clock_of
 from ..flight import Flight
+from ..placement import to_host
 from ..request import StepPlan, Work
 from .attention import PagedContext
 from .graphs import CudaRecorder, DecodeGraphs
 from .network import Network
 from .packing import DeviceStep, PackedStep, pack, ship
-from .placement import to_host
 from .sampler import Sampler
 
 

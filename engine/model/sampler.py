@@ -15,9 +15,9 @@ import torch
 from torch import Tensor, nn
 
 from ...ipc.vocabulary import SamplingParams
+from ..placement import to_device
 from ..request import Sequence, Work
 from ..scores import Scores
-from .placement import to_device
 
 #: Largest logits looked at first to find a top-k or top-p threshold; eight times as many when they do not suffice.
 CANDIDATES = 128
