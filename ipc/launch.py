@@ -97,7 +97,10 @@ class Engine:
         raise LaunchFailed(self._last_words() or f"the engine ended with exit code {self._child.returncode}")
 
     def _last_words(self) -> str:
-        if self._child.poll() is None:
+        """What the engine said last, if it has ended or is about to: its sockets close before it does."""
+        try:
+            self._child.wait(_PATIENCE_S)
+        except subprocess.TimeoutExpired:
             return ""
         self._output.seek(0)
         lines = self._output.read().decode("utf-8", "replace").split("\n")
