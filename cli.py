@@ -172,6 +172,9 @@ def parser() -> argparse.ArgumentParser:
         "--openvino-python", metavar="PROGRAM", default=sys.executable, help="a Python that has openvino-genai "
         "(default: this one)",
     )  # fmt: skip
+    peers.add_argument(
+        "--openvino-precision", metavar="TEXT", default="as exported", help="what its weights are, as in int8"
+    )
     peers.add_argument("--llama-url", metavar="URL", help="of llama.cpp's server, as in http://127.0.0.1:8080")
     peers.add_argument("--llama-precision", metavar="TEXT", default="as served", help="what its file holds, as in Q4_1")
     peers.add_argument("--output", default="bench-peers.json", help="where results go (default %(default)s)")

@@ -47,11 +47,11 @@ def transformers_peers(model: Path) -> dict[str, Peer]:
     return {key: process_peer(name, command, job | {"model": str(model)}) for key, (name, job) in ways.items()}
 
 
-def openvino_peer(exported: Path, python: str, kv_precision: str = "f32") -> Peer:
+def openvino_peer(exported: Path, python: str, precision: str = "as exported", kv_precision: str = "f32") -> Peer:
     """OpenVINO GenAI's continuous batching of an ``exported`` model, run by a ``python`` that has it."""
     program = Path(__file__).with_name("openvino_peer.py")
     job = {"model": str(exported), "kv_precision": kv_precision}
-    return process_peer("OpenVINO GenAI, continuous batching", [python, str(program)], job)
+    return process_peer("OpenVINO GenAI, continuous batching", [python, str(program)], job, precision)
 
 
 def server(name: str, url: str, precision: str) -> Peer:
@@ -59,14 +59,14 @@ def server(name: str, url: str, precision: str) -> Peer:
     return Peer(name, lambda items, threads, report: server_peer.measure(name, url, items, report, precision))
 
 
-def process_peer(name: str, command: Sequence[str], job: dict[str, Any]) -> Peer:
-    """A program that speaks as :mod:`.baselines` does."""
+def process_peer(name: str, command: Sequence[str], job: dict[str, Any], precision: str = "float32") -> Peer:
+    """A program that speaks as :mod:`.baselines` does, with weights of ``precision``."""
 
     def run(items: Sequence[Item], threads: int, report: Report) -> System:
         load = [(item.prompt, item.output_tokens) for item in items]
         facts, memory = run_program(name, command, job | {"threads": threads, "items": load}, len(items), report)
         outputs = facts["outputs"]
-        return System(name, sum(map(len, outputs)), facts["finished"], outputs, facts["arrivals"], memory)
+        return System(name, sum(map(len, outputs)), facts["finished"], outputs, facts["arrivals"], memory, precision)
 
     return Peer(name, run)
 

@@ -53,6 +53,7 @@ def peers(
     settings: list[str],
     openvino_model: str | None,
     openvino_python: str,
+    openvino_precision: str,
     llama_url: str | None,
     llama_precision: str,
     output: str,
@@ -64,7 +65,7 @@ def peers(
         model = locate(EngineConfig(), progress).folder
         offered = peer.transformers_peers(model)
         if openvino_model:
-            offered["openvino"] = peer.openvino_peer(Path(openvino_model), openvino_python)
+            offered["openvino"] = peer.openvino_peer(Path(openvino_model), openvino_python, openvino_precision)
         if llama_url:
             offered["llama"] = peer.server("llama.cpp's server", llama_url, llama_precision)
         keys = list(offered) if chosen is None else [key.strip() for key in chosen.split(",") if key.strip()]

@@ -140,5 +140,5 @@ def test_peers_that_cannot_be_reached_are_refused(
     with pytest.raises(Refused, match=r"peers is .*accepted is one-by-one, static, continuous; openvino needs"):
         bench.peers(
             chosen=chosen, requests=1, threads=1, seed=0, settings=[], openvino_model=None, openvino_python="python",
-            llama_url=None, llama_precision="", output=str(tmp_path / "out.json"),
+            openvino_precision="int8", llama_url=None, llama_precision="", output=str(tmp_path / "out.json"),
         )  # fmt: skip
