@@ -58,9 +58,12 @@ class TiledLinear(nn.Module):
         self._product = packed_linear
 
     def forward(self, x: Tensor) -> Tensor:
-        if x.ndim == 2:
-            return self._product(x, self._tiles, self.bias)
-        return self._product(x.flatten(0, -2), self._tiles, self.bias).unflatten(0, x.shape[:-1])
+        return by_rows(lambda rows: self._product(rows, self._tiles, self.bias), x)
+
+
+def by_rows(product: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
+    """``product`` of rows [T, K], for ``x`` with any dimensions before its last."""
+    return product(x) if x.ndim == 2 else product(x.flatten(0, -2)).unflatten(0, x.shape[:-1])
 
 
 @torch.inference_mode()

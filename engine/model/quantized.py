@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from ...kernels.cpu_linear import QuantizedWeight, quantized_linear
-from .linear import replace_linears
+from .linear import by_rows, replace_linears
 from .network import Network
 
 
@@ -21,9 +21,7 @@ class QuantizedLinear(nn.Module):
         self.quantized = QuantizedWeight.quantize(linear.weight.detach(), bits)
 
     def forward(self, x: Tensor) -> Tensor:
-        if x.ndim == 2:
-            return quantized_linear(x, self.quantized, self.bias)
-        return quantized_linear(x.flatten(0, -2), self.quantized, self.bias).unflatten(0, x.shape[:-1])
+        return by_rows(lambda rows: quantized_linear(rows, self.quantized, self.bias), x)
 
 
 @torch.inference_mode()
