@@ -32,8 +32,8 @@ from .protocol import (
 
 _MONITOR_EVENT = struct.Struct("=hi")  # event, value
 
-#: The id of a hello over a new connection; ids of calls look otherwise.
-_AGAIN = "again"
+#: How the ids of hellos over new connections begin; ids of calls look otherwise.
+_AGAIN = "again-"
 
 #: What an engine answers a client whose conversation is over.
 _OVER = ("slow_client", "lost")
@@ -97,6 +97,7 @@ class Line:
         self._name = name
         self._restarted = restarted
         self._ledger = Ledger()
+        self._conversation = 0
         self._due: list[bytes] = []
         self._asked: float | None = None  # the first ping since the engine was last heard
         self._pinged = time.monotonic()  # hello comes before any ping
@@ -136,11 +137,12 @@ class Line:
                 seen=envelope.seen,
             )
         if isinstance(message, Failed) and message.code in _OVER and not message.serial:
-            self._begin_anew(message)
+            if not self._of_an_earlier_conversation(message):
+                self._begin_anew(message)
             return None
         if not self._ledger.takes(message):
             return None
-        if message.id == _AGAIN and isinstance(message, Welcome):
+        if message.id == self._again and isinstance(message, Welcome):
             missing = self._ledger.unseen(message.seen)
             if missing is None:
                 self._begin_anew(Failed(code="lost", message="What was asked while the connection broke is lost."))
@@ -149,9 +151,18 @@ class Line:
             return None
         return message
 
+    @property
+    def _again(self) -> str:
+        return f"{_AGAIN}{self._conversation}"
+
+    def _of_an_earlier_conversation(self, message: Failed) -> bool:
+        """Whether a hello is answered that tried to go on with what is known to be over: several may be under way."""
+        return message.id.startswith(_AGAIN) and message.id != self._again
+
     def _begin_anew(self, reason: Failed) -> None:
         self._ledger = Ledger()
-        self._due = [self._ledger.write(self.hello(_AGAIN))]
+        self._conversation += 1
+        self._due = [self._ledger.write(self.hello(self._again))]
         self._restarted(EngineError.of(reason))
 
     # --- the engine's health --------------------------------------------------------------------------------------
@@ -181,7 +192,7 @@ class Line:
             self._shaking = False
             self._failed_handshakes = 0
             if self._known:
-                self._due.append(self._ledger.write(msgspec.structs.replace(self.hello(_AGAIN), resumes=True)))
+                self._due.append(self._ledger.write(msgspec.structs.replace(self.hello(self._again), resumes=True)))
             self._known = True
         elif self._known:  # the key is right; whatever broke is the connection
             self._shaking = False

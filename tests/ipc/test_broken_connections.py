@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import zmq
 from hypothesis import given
 from hypothesis import strategies as st
 from pagedeck.engine.serving import switchboard
@@ -22,7 +23,18 @@ from pagedeck.ipc import ledger, line
 from pagedeck.ipc.aio import AsyncClient
 from pagedeck.ipc.client import Client, EngineError, EngineGone
 from pagedeck.ipc.ledger import Ledger
-from pagedeck.ipc.protocol import Done, Finished, Hello, Ping, SetPriority, Tokens, decode_engine
+from pagedeck.ipc.protocol import (
+    Done,
+    Failed,
+    Finished,
+    Hello,
+    Ping,
+    SetPriority,
+    Tokens,
+    decode_client,
+    decode_engine,
+    encode,
+)
 
 from .cable import Cable
 
@@ -159,6 +171,22 @@ def test_who_is_away_too_long_hears_that_all_was_cancelled_and_begins_anew(
         assert error.value.code == "slow_client"
         made.answer(lambda _client, message: [Finished(id=message.id)])
         assert client.submit("y").finished  # it is a client again
+
+
+def test_late_answers_to_a_conversation_that_is_over_end_the_new_one_no_more(board: Callable[..., Any]) -> None:
+    reasons: list[str] = []
+    talk = line.Line(board().connection, "someone", lambda error: reasons.append(error.code))
+    handshake = line._MONITOR_EVENT.pack(zmq.EVENT_HANDSHAKE_SUCCEEDED, 0)
+    for _ in range(3):  # the first is no return
+        talk.monitored([handshake])
+    first, second = (decode_client(frame) for frame in talk.due())
+    assert isinstance(first, Hello) and isinstance(second, Hello) and first.resumes and second.resumes
+    talk.read(encode(Failed(id=first.id, code="slow_client")))
+    talk.read(encode(Failed(id=second.id, code="lost")))
+    assert reasons == ["slow_client"]
+    [hello] = (decode_client(frame) for frame in talk.due())
+    talk.read(encode(Failed(id=hello.id, code="lost")))
+    assert reasons == ["slow_client", "lost"]
 
 
 def test_what_cannot_be_repeated_is_said(

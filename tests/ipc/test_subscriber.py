@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pagedeck.ipc.client import Client
 from pagedeck.ipc.protocol import SnapshotReply
 from pagedeck.ipc.subscriber import BlocksFeed, Sequences, Subscription
 from pagedeck.ipc.telemetry import (
@@ -226,8 +227,11 @@ def test_a_subscriber_that_does_not_read_loses_messages_and_knows(board: Callabl
         text = "x" * 10_000
         for _ in range(2_000):
             made.switchboard.publish(TOPIC_EVENT, Event("e", 0.0, "log", text))
+        with Client(made.connection) as client:
+            client.status()
+            client.status()  # its answer comes after everything published before the first
         received = 0
-        while slow.receive(timeout=0.2):
+        while slow.receive(timeout=1.0):
             received += 1
         made.switchboard.publish(TOPIC_EVENT, Event("e", 0.0, "log", "last"))
         assert slow.receive(timeout=10)
