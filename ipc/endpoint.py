@@ -275,6 +275,18 @@ def find(name: str | None = None) -> Connection:
     return live[0]
 
 
+def find_successor(connection: Connection) -> Connection | None:
+    """The engine that took the name of one which ended, if there is one already."""
+    if not connection.path:
+        return None
+    try:
+        found = read_connection(connection.path)
+    except (Refused, FileNotFoundError):
+        return None
+    alive = found.epoch != connection.epoch and (not found.local or found.process_alive())
+    return found if alive else None
+
+
 # --- addresses and sockets --------------------------------------------------------------------------------------
 
 
