@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..ipc.vocabulary import FinishReason, Refused, RequestState, SamplingParams, parse_priority
 from .cache.cache_groups import CacheGroups
-from .cache.capacity import check_fits, check_length, check_places, longest
+from .cache.capacity import check_fits, check_length, check_places, check_samples, longest
 from .cache.kv_cache import KVCache
 from .config import EngineConfig
 from .facts import pool_facts
@@ -158,6 +158,7 @@ class Engine:
                 code="queue_full",
             )
         sampling.check()
+        _check_served(sampling)
         self._check_prompt(prompt)
         request = Request(
             number=self._last_request + 1,
@@ -171,6 +172,7 @@ class Engine:
             ranked=sampling.ranked,
             arrival=self.clock(),
         )
+        check_samples(request, self.config)
         check_fits(request, self.context_length, self.cache)
         check_places(request, request.priority, self.config)
         request.longest = longest(request, self.context_length)
@@ -531,3 +533,20 @@ class Engine:
 
 def _tokens_of(request: Request) -> int:
     return len(request.prompt) + sum(len(s.tokens) for s in request.sequences)
+
+
+def _check_served(sampling: SamplingParams) -> None:
+    """Raises :class:`Refused` for what requests can state and this engine does not do."""
+    plain = SamplingParams()
+    for name in (
+        "repetition_penalty",
+        "presence_penalty",
+        "frequency_penalty",
+        "min_tokens",
+        "bad_words",
+        "logit_bias",
+        "logprobs",
+        "json_schema",
+    ):
+        if getattr(sampling, name) != getattr(plain, name):
+            raise Refused.value(name, getattr(sampling, name), f"{getattr(plain, name)!r} on this engine")

@@ -32,6 +32,7 @@ from .protocol import (
     Finished,
     Message,
     Submit,
+    TokenLogprob,
     Tokens,
     Welcome,
 )
@@ -83,6 +84,11 @@ class AsyncStream(Answer):
         """All tokens of one sample; waits until the request ends."""
         await self.finished()
         return self._known_tokens(index)
+
+    async def logprobs(self, index: int = 0) -> list[TokenLogprob]:
+        """One entry for each token of one sample, where ``logprobs`` asked for them; waits until the request ends."""
+        await self.finished()
+        return self._known_logprobs(index)
 
     async def cancel(self) -> None:
         """End the request; what it produced until then can still be read."""

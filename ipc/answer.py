@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from .line import EngineError
-from .protocol import Accepted, EngineMessage, Failed, Finished, Tokens
+from .protocol import Accepted, EngineMessage, Failed, Finished, TokenLogprob, Tokens
 
 
 class Answer:
@@ -49,3 +49,6 @@ class Answer:
 
     def _known_tokens(self, index: int) -> list[int]:
         return [token for t in self._received if t.index == index for token in t.token_ids]
+
+    def _known_logprobs(self, index: int) -> list[TokenLogprob]:
+        return [entry for t in self._received if t.index == index for entry in t.logprobs]

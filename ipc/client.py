@@ -14,12 +14,12 @@ import contextlib
 import itertools
 import math
 import queue
+import select
 import socket
 import threading
 import time
 from collections import deque
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
 
@@ -27,7 +27,8 @@ import msgspec
 import zmq
 
 from .answer import Answer
-from .endpoint import Connection, find
+from .course import Asked
+from .endpoint import Connection, find, find_successor
 from .line import EngineError, EngineGone, Line, Receiver, default_name, open_control
 from .protocol import (
     Accepted,
@@ -38,8 +39,12 @@ from .protocol import (
     EngineStatus,
     Failed,
     Finished,
+    GetStatus,
     Message,
+    Shutdown,
+    StatusReply,
     Submit,
+    TokenLogprob,
     Tokens,
     Welcome,
 )
@@ -99,6 +104,11 @@ class Stream(Answer):
         _ = self.finished
         return self._known_tokens(index)
 
+    def logprobs(self, index: int = 0) -> list[TokenLogprob]:
+        """One entry for each token of one sample, where ``logprobs`` asked for them; waits until the request ends."""
+        _ = self.finished
+        return self._known_logprobs(index)
+
     def cancel(self) -> None:
         """End the request; what it produced until then can still be read."""
         if not self.ended:
@@ -114,10 +124,11 @@ class Stream(Answer):
 # --- the client -------------------------------------------------------------------------------------------------
 
 
-@dataclass(slots=True)
-class _Wait:
-    receive: Receiver
-    stream: bool  # ends with Finished or Failed, not with the first answer
+#: Seconds between two looks for the engine that takes over.
+_LOOK_S = 0.25
+
+#: The id of what is asked of an engine that took over, until it can take requests.
+_TAKEOVER = "takeover"
 
 
 class Client(Blocking):
@@ -127,6 +138,9 @@ class Client(Blocking):
         connection: an engine's connection, its name, the path of its file, or None for the only one that runs.
         timeout: seconds to wait for the answer to a call (streams wait as long as the engine lives).
         name: how the client introduces itself; shown beside its requests.
+        patience: seconds to wait for another engine of the same name when this one ends. Requests then go on there,
+            if nothing of their output came yet or it would be the same again (greedy, or with a seed); all else that
+            is not answered raises :class:`EngineGone`.
 
     Raises:
         Refused: there is no such engine.
@@ -135,14 +149,22 @@ class Client(Blocking):
     """
 
     def __init__(
-        self, connection: Connection | str | None = None, *, timeout: float = 10.0, name: str | None = None
+        self,
+        connection: Connection | str | None = None,
+        *,
+        timeout: float = 10.0,
+        name: str | None = None,
+        patience: float = 0.0,
     ) -> None:
         self.connection = connection if isinstance(connection, Connection) else find(connection)
         self.timeout = timeout
-        self._line = Line(self.connection, name or default_name(), self._fail_all)
+        self.patience = patience
+        self._name = name or default_name()
+        self._line = Line(self.connection, self._name, self._restarted)
         self._numbers = itertools.count(1)
         self._lock = threading.Lock()
-        self._waits: dict[str, _Wait] = {}
+        self._asked = Asked(patient=patience > 0)
+        self._taking_over = False  # another engine is looked for, or not ready yet: requests wait for it
         self._outgoing: deque[Message] = deque()
         self._gone: EngineError | None = None
         self._closing = False
@@ -234,8 +256,7 @@ class Client(Blocking):
         try:
             answer = answers.get(timeout=seconds)
         except queue.Empty:
-            with self._lock:
-                self._waits.pop(id, None)
+            self._asked.remove(id)
             c = self.connection
             text = f"The engine {c.name!r} (process {c.pid}) did not answer within {seconds:g} s."
             raise EngineError(text, code="timeout") from None
@@ -249,11 +270,11 @@ class Client(Blocking):
             message = msgspec.structs.replace(message, id=self._next_id())
         with self._lock:
             error = self._gone or (EngineError("This client is closed.", code="closed") if self._closing else None)
-            if error is None and message.id in self._waits:
-                error = EngineError(f"The id {message.id!r} is in use by this client.", code="duplicate", field="id")
-            if error is None:
-                self._waits[message.id] = _Wait(receive, isinstance(message, Submit))
+            error = error or self._asked.add(message, receive)
+            if error is None and not (self._taking_over and isinstance(message, Submit)):
                 self._outgoing.append(message)
+            if isinstance(message, Shutdown):
+                self._asked.patient = False
         if error is not None:
             receive(error)
         else:
@@ -274,42 +295,59 @@ class Client(Blocking):
 
     def _run(self) -> None:
         try:
-            control, monitor = open_control(self._context, self.connection)
-        except zmq.ZMQError as error:
-            self._end(EngineGone(f"{self.connection.control} cannot be connected to: {error}."))
-            return
-        line = self._line
-        poller = zmq.Poller()
-        for source in (control, monitor, self._wake_out.fileno()):
-            poller.register(source, zmq.POLLIN)
-        try:
-            while not self._closing:
-                poller.poll(math.ceil(1000 * line.next_ping(time.monotonic())))
-                while monitor.poll(0):
-                    line.monitored(monitor.recv_multipart())
-                self._receive(control)
-                self._send(control)
-                now = time.monotonic()
-                ping = line.ping(now)
-                if ping is not None:
-                    self._put(control, ping)
-                    gone = line.verdict(now)
-                    if gone is not None:
-                        self._receive(control)  # its last words may have come meanwhile
-                        self._put(control, line.write(Bye()))  # should it only stand still, it need not wait for us
-                        self._end(gone)
-                        return
-            self._send(control)
-            self._end(EngineError("This client was closed.", code="closed"))
+            reason = self._converse()
+            while self._outlives(reason):
+                reason = self._converse()
+            self._end(reason)
         except Exception as error:
             self._end(EngineGone(f"The connection to {self.connection.name!r} broke: {error}"))
             raise
         finally:
+            self._context.term()
+            self._wake_out.close()
+
+    def _converse(self) -> EngineError:
+        """Talk to the engine until that is over; returns why."""
+        try:
+            control, monitor = open_control(self._context, self.connection)
+        except zmq.ZMQError as error:
+            return EngineGone(f"{self.connection.control} cannot be connected to: {error}.", code="address")
+        poller = zmq.Poller()
+        for source in (control, monitor, self._wake_out.fileno()):
+            poller.register(source, zmq.POLLIN)
+        try:
+            if self._taking_over:
+                self._put(control, self._line.write(self._line.hello(_TAKEOVER)))
+            while not self._closing:
+                poller.poll(math.ceil(1000 * self._line.next_ping(time.monotonic())))
+                while monitor.poll(0):
+                    self._line.monitored(monitor.recv_multipart())
+                self._receive(control)
+                self._send(control)
+                gone = self._beat(control)
+                if gone is not None:
+                    return gone
+            self._send(control)
+            return EngineError("This client was closed.", code="closed")
+        finally:
             control.disable_monitor()
             monitor.close(linger=0)
             control.close(linger=200)
-            self._context.term()
-            self._wake_out.close()
+
+    def _beat(self, control: zmq.Socket[bytes]) -> EngineError | None:
+        """Ping when it is time; returns why the engine counts as gone, if it does."""
+        line, now = self._line, time.monotonic()
+        ping = line.ping(now)
+        if ping is None:
+            return None
+        self._put(control, ping)
+        if self._taking_over:
+            self._put(control, line.write(GetStatus(id=_TAKEOVER)))
+        gone = line.verdict(now)
+        if gone is not None:
+            self._receive(control)  # its last words may have come meanwhile
+            self._put(control, line.write(Bye()))  # should it only stand still, it need not wait for us
+        return gone
 
     def _send(self, control: zmq.Socket[bytes]) -> None:
         with contextlib.suppress(BlockingIOError):
@@ -330,24 +368,56 @@ class Client(Blocking):
             except zmq.Again:
                 return
             message = self._line.read(frame)
-            if message is not None:
-                self._dispatch(message)
+            if message is not None and message.id == _TAKEOVER:
+                self._take_over(message)
+            elif message is not None:
+                self._asked.answer(message)
 
-    def _dispatch(self, message: EngineMessage) -> None:
+    # --- engines that follow one another --------------------------------------------------------------------------
+
+    def _outlives(self, reason: EngineError) -> bool:
+        """Whether another engine took this one's name, which is waited for."""
+        if reason.code != "gone" or not self._asked.patient or self._closing:
+            return False
         with self._lock:
-            wait = self._waits.get(message.id)
-            if wait is not None and (not wait.stream or isinstance(message, Finished | Failed)):
-                del self._waits[message.id]
-        if wait is not None:
-            wait.receive(message)
+            self._taking_over = True
+            self._outgoing.clear()
+        self._asked.fail(reason)
+        end = time.monotonic() + self.patience
+        while not self._closing and self._asked.patient and time.monotonic() < end:
+            successor = find_successor(self.connection)
+            if successor is not None:
+                self.connection = successor
+                self._line = Line(successor, self._name, self._restarted)
+                return True
+            select.select([self._wake_out], [], [], _LOOK_S)
+            with contextlib.suppress(BlockingIOError):
+                self._wake_out.recv(4096)
+        return False
 
-    def _end(self, error: EngineError) -> None:
-        self._gone = error
-        self._fail_all(error)
+    def _take_over(self, message: EngineMessage) -> None:
+        """The engine that took over says how it is: ask it what the last one did not answer, once it can be asked."""
+        if isinstance(message, Failed):
+            self._asked.patient = False
+            self._asked.fail(EngineError.of(message))
+        elif isinstance(message, Welcome | StatusReply) and message.status.state != EngineState.LOADING:
+            self.hello = message.status
+            with self._lock:
+                if self._taking_over:
+                    self._taking_over = False
+                    self._outgoing.extend(self._asked.again())
 
-    def _fail_all(self, error: EngineError) -> None:
+    def _restarted(self, reason: EngineError) -> None:
+        """The engine gave this client up, which begins anew."""
         with self._lock:
             self._outgoing.clear()
-            waits, self._waits = list(self._waits.values()), {}
-        for wait in waits:
-            wait.receive(error)
+            self._asked.fail(reason)
+            if not self._taking_over:
+                self._outgoing.extend(self._asked.again())
+
+    def _end(self, error: EngineError) -> None:
+        with self._lock:
+            self._gone = error
+            self._asked.patient = False
+            self._outgoing.clear()
+        self._asked.fail(error)

@@ -8,6 +8,7 @@ message gets exactly one reply: its own, or :class:`Failed`.
 
 from __future__ import annotations
 
+import builtins
 from typing import Any
 
 import msgspec
@@ -210,16 +211,30 @@ class Accepted(Message):
     prompt_tokens: int = 0
 
 
+class TokenLogprob(msgspec.Struct, omit_defaults=True):
+    """A token and the natural logarithm of its probability (as in :class:`SamplingParams`). ``text`` is the token's
+    own, with U+FFFD for what is no whole character, ``bytes`` is exact; both are empty without a tokenizer. ``top``
+    lists the most probable tokens in its place, the first being the most probable, as far as they were asked for."""
+
+    token_id: int
+    logprob: float
+    text: str = ""
+    bytes: builtins.bytes = b""
+    top: list[TokenLogprob] = []
+
+
 class Tokens(Message):
     """New tokens of sample ``index``. ``text`` is what became certain; it can lag behind the tokens.
 
     With ``beam_width``, or ``best_of`` more than ``n``, it is known only at the end which samples come back: then each
     of them comes whole, in one message, just before :class:`Finished`, and nothing comes of a cancelled request.
+    ``logprobs`` has an entry for each token, or none where they were not asked for.
     """
 
     index: int = 0
     token_ids: list[int] = []
     text: str = ""
+    logprobs: list[TokenLogprob] = []
 
 
 class SampleResult(msgspec.Struct, omit_defaults=True):

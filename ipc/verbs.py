@@ -179,7 +179,9 @@ def submission(
         prompt=prompt,
         messages=None if messages is None else [msgspec.convert(m, ChatMessage) for m in messages],
         token_ids=None if token_ids is None else list(token_ids),
-        sampling=SamplingParams(**{**sampling, "stop": tuple(sampling.get("stop", ()))}),
+        sampling=SamplingParams(
+            **{**sampling, **{name: tuple(sampling.get(name, ())) for name in ("stop", "bad_words")}}
+        ),
         priority=priority,
         cache_salt=cache_salt,
     )

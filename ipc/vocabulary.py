@@ -6,7 +6,7 @@ The engine's core imports these, so they must not pull in a socket, a codec, tor
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
 from typing import Any
 
@@ -97,6 +97,11 @@ def parse_priority(value: object) -> int:
     raise Refused.value("priority", value, "interactive, normal, batch or an integer (lower runs first)")
 
 
+#: The most alternatives that are told beside each token, and characters of a JSON schema.
+MAX_LOGPROBS = 20
+MAX_SCHEMA = 100_000
+
+
 @dataclass(frozen=True, slots=True)
 class SamplingParams:
     """How a request's tokens are chosen.
@@ -109,6 +114,16 @@ class SamplingParams:
     any: a beam's score is the sum of its log-probabilities divided by its length to the power of ``length_penalty``,
     and ``early_stopping`` ends the search as soon as ``beam_width`` outputs are finished, rather than when no running
     beam can better them.
+
+    The model's logits are changed in this order before a token is chosen: ``logit_bias`` adds to those of token ids;
+    ``repetition_penalty`` (1 is off) divides those of tokens in prompt or output if they are positive, and multiplies
+    them if not; ``frequency_penalty`` is subtracted as often as a token stands in the output, ``presence_penalty``
+    once if it does; and what must not come is ruled out: ends before ``min_tokens`` (stop strings do not count until
+    then either), ``bad_words``, and what would break ``json_schema``.
+
+    ``logprobs`` (None is off) asks for each token's log-probability, and for those of so many most probable tokens in
+    its place: the model's own, before anything above and the temperature. ``json_schema`` is a JSON schema's text; the
+    output is a document of it and ends with it (``{}``: any object). Empty is off.
     """
 
     max_tokens: int = 256
@@ -124,6 +139,14 @@ class SamplingParams:
     beam_width: int = 0
     length_penalty: float = 1.0
     early_stopping: bool = False
+    repetition_penalty: float = 1.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    min_tokens: int = 0
+    bad_words: tuple[str, ...] = ()
+    logit_bias: dict[int, float] = field(default_factory=dict)
+    logprobs: int | None = None
+    json_schema: str = ""
 
     @property
     def width(self) -> int:
@@ -168,8 +191,43 @@ class SamplingParams:
         number("length_penalty", -10.0, 10.0, "a number from -10 to 10")
         if not isinstance(self.early_stopping, bool):
             raise Refused.value("early_stopping", self.early_stopping, "true or false")
+        number("repetition_penalty", 0.0, 100.0, "more than 0 up to 100 (1 is off)", open_low=True)
+        number("presence_penalty", -2.0, 2.0, "-2 to 2 (0 is off)")
+        number("frequency_penalty", -2.0, 2.0, "-2 to 2 (0 is off)")
+        integer("min_tokens", 0, self.max_tokens, f"an integer from 0 to max_tokens ({self.max_tokens:,})")
+        if self.logprobs is not None:
+            integer("logprobs", 0, MAX_LOGPROBS, f"an integer from 0 to {MAX_LOGPROBS}, or none")
+        self._check_bad_words()
+        self._check_logit_bias()
+        self._check_json_schema()
         if self.beam_width:
             self._check_beams()
+
+    def _check_bad_words(self) -> None:
+        if not isinstance(self.bad_words, list | tuple) or len(self.bad_words) > 256:
+            raise Refused.value("bad_words", self.bad_words, "up to 256 strings")
+        for text in self.bad_words:
+            if not isinstance(text, str) or not 0 < len(text) <= 1000:
+                raise Refused.value("bad_words", text, "strings of 1 to 1,000 characters")
+
+    def _check_logit_bias(self) -> None:
+        if not isinstance(self.logit_bias, dict) or len(self.logit_bias) > 1024:
+            raise Refused.value("logit_bias", self.logit_bias, "a map of up to 1,024 token ids to numbers")
+        for token, bias in self.logit_bias.items():
+            if not isinstance(token, int) or isinstance(token, bool) or token < 0:
+                raise Refused.value("logit_bias", token, "token ids as keys")
+            if not isinstance(bias, int | float) or isinstance(bias, bool) or not -100 <= bias <= 100:
+                raise Refused.value("logit_bias", bias, "numbers from -100 to 100")
+
+    def _check_json_schema(self) -> None:
+        if not isinstance(self.json_schema, str) or len(self.json_schema) > MAX_SCHEMA:
+            raise Refused.value("json_schema", self.json_schema, f"a JSON schema of up to {MAX_SCHEMA:,} characters")
+        if not self.json_schema:
+            return
+        if self.ignore_eos:
+            raise Refused.value("ignore_eos", True, "false with json_schema, whose documents have an end")
+        if self.min_tokens:
+            raise Refused.value("min_tokens", self.min_tokens, "0 with json_schema, whose documents end where they do")
 
     def _check_beams(self) -> None:
         """Beams draw nothing and are compared by their tokens, so what would not apply to them is not accepted."""
@@ -181,3 +239,17 @@ class SamplingParams:
             raise Refused.value("temperature", self.temperature, "0 with beam_width, since beams are not drawn")
         if self.stop:
             raise Refused.value("stop", self.stop, "no stop string with beam_width")
+        if self.logprobs is not None:
+            raise Refused.value("logprobs", self.logprobs, "none with beam_width")
+        for name, off in (
+            ("repetition_penalty", 1),
+            ("presence_penalty", 0),
+            ("frequency_penalty", 0),
+            ("min_tokens", 0),
+            ("bad_words", ()),
+            ("logit_bias", {}),
+            ("json_schema", ""),
+        ):
+            value = getattr(self, name)
+            if value and value != off:
+                raise Refused.value(name, value, "none with beam_width, which looks for what the model finds probable")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import msgspec
 import pytest
 from hypothesis import given
@@ -18,6 +20,7 @@ from pagedeck.ipc.protocol import (
     SampleResult,
     SnapshotReply,
     Submit,
+    TokenLogprob,
     Tokens,
 )
 from pagedeck.ipc.telemetry import BlocksUpdate, RequestRow, TierBlocks
@@ -26,12 +29,16 @@ from pagedeck.ipc.vocabulary import Refused, SamplingParams
 TO_ENGINE: list[Message] = [
     Hello(id="h", client="é"),
     Submit(id="s", prompt="hello", sampling=SamplingParams(max_tokens=3, stop=("a", "b"), seed=-5)),
+    Submit(
+        id="s", prompt="", sampling=SamplingParams(logit_bias={7: -1.5}, bad_words=("x",), logprobs=0, json_schema="{}")
+    ),
     Submit(id="s", messages=[ChatMessage("user", "hi")], priority=-3, cache_salt="x"),
     Submit(id="s", token_ids=[0, 2**31]),
     Reconfigure(id="r", changes={"block_size": 16, "swap_space_gib": 0.5, "prefix_caching": False}, dry_run=True),
 ]
 TO_CLIENT: list[Message] = [
     Tokens(id="t", index=3, token_ids=[1, 2], text="ü"),
+    Tokens(id="t", token_ids=[5], logprobs=[TokenLogprob(5, -0.5, "é", b"\xc3\xa9", top=[TokenLogprob(6, -0.25)])]),
     Finished(id="t", samples=[SampleResult(0, "stop", 2)], queue_s=0.5),
     Failed(id="t", code="invalid", message="No.", field="top_k"),
     SnapshotReply(
@@ -83,3 +90,32 @@ def test_damaged_frames_are_refused_in_words_or_understood(frame: bytes, edits: 
 def test_a_refusal_does_not_repeat_a_huge_value() -> None:
     message = str(Refused.value("stop", "x" * 1_000_000, "less"))
     assert len(message) < 300 and message.startswith("stop is 'xxx") and message.endswith("accepted is less.")
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("repetition_penalty", 0.0),
+        ("presence_penalty", 2.5),
+        ("frequency_penalty", math.nan),
+        ("min_tokens", 257),
+        ("bad_words", ("",)),
+        ("bad_words", ("x",) * 257),
+        ("logit_bias", {-1: 0.0}),
+        ("logit_bias", {1: math.inf}),
+        ("logit_bias", {1: 101.0}),
+        ("logprobs", 21),
+        ("json_schema", "x" * 100_001),
+    ],
+)
+def test_sampling_out_of_range_is_refused_by_its_field(field: str, value: object) -> None:
+    with pytest.raises(Refused, match="accepted is") as refused:
+        SamplingParams(**{field: value}).check()
+    assert refused.value.field == field
+
+
+@pytest.mark.parametrize("more", [{"ignore_eos": True}, {"min_tokens": 1}, {"beam_width": 2, "temperature": 0.0}])
+def test_a_document_ends_where_it_does(more: dict[str, object]) -> None:
+    SamplingParams(json_schema="{}").check()
+    with pytest.raises(Refused):
+        SamplingParams(json_schema="{}", **more).check()
