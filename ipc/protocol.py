@@ -73,15 +73,27 @@ class Bye(Message):
 
 
 class ChatMessage(msgspec.Struct, omit_defaults=True):
+    """One message of a conversation. ``tool_calls`` are those that an assistant made, each ``{"id": …, "type":
+    "function", "function": {"name": …, "arguments": {…}}}``; a message of role ``tool`` answers the one that
+    ``tool_call_id`` names, ``name`` being the tool's. The model's chat template is given what is not empty."""
+
     role: str
-    content: str
+    content: str = ""
+    tool_calls: list[dict[str, Any]] = []
+    tool_call_id: str = ""
+    name: str = ""
 
 
 class Submit(Message):
-    """Run a prompt. Exactly one of ``prompt``, ``messages`` (through the model's chat template) and ``token_ids``."""
+    """Run a prompt. Exactly one of ``prompt``, ``messages`` (through the model's chat template) and ``token_ids``.
+
+    ``tools`` go to the chat template as well: what the model may call, each ``{"type": "function", "function": {"name":
+    …, "description": …, "parameters": a JSON schema}}``. Its calls come back as text, in the model's own format.
+    """
 
     prompt: str | None = None
     messages: list[ChatMessage] | None = None
+    tools: list[dict[str, Any]] = []
     token_ids: list[int] | None = None
     sampling: SamplingParams = SamplingParams()
     priority: str | int = "normal"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...ipc.protocol import Submit
+from ...ipc.protocol import ChatMessage, Submit
 from ...ipc.vocabulary import Refused
 
 
@@ -17,6 +17,11 @@ class Text:
     @property
     def has_chat_template(self) -> bool:
         return self._tokenizer is not None and bool(self._tokenizer.chat_template)
+
+    @property
+    def has_tool_template(self) -> bool:
+        """Whether the chat template can tell the model of tools: it names them, or is one of several."""
+        return self._tokenizer is not None and "tool" in str(self._tokenizer.chat_template)
 
     def prompt(self, message: Submit) -> list[int]:
         """The tokens of whichever of the three prompts a message states.
@@ -37,9 +42,9 @@ class Text:
             raise Refused(f"This model has no tokenizer; state token_ids instead of {stated[0]}.", field=stated[0])
         if message.prompt is not None:
             return self._encode(message.prompt, special=True)
-        return self._chat([{"role": m.role, "content": m.content} for m in message.messages or []])
+        return self._chat([_template_message(m) for m in message.messages or []], message.tools)
 
-    def _chat(self, messages: list[dict[str, str]]) -> list[int]:
+    def _chat(self, messages: list[dict[str, Any]], tools: list[dict[str, Any]]) -> list[int]:
         from jinja2 import TemplateError
 
         if not messages:
@@ -47,8 +52,12 @@ class Text:
         if not self.has_chat_template:
             raise Refused("This model has no chat template; state prompt instead of messages.", field="messages")
         assert self._tokenizer is not None
+        if tools and not self.has_tool_template:
+            raise Refused("This model's chat template knows no tools; leave tools out.", field="tools")
         try:
-            text = self._tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
+            text = self._tokenizer.apply_chat_template(
+                messages, tools=tools or None, add_generation_prompt=True, tokenize=False
+            )
         except TemplateError as error:
             raise Refused(f"The model's chat template takes other messages: {error}.", field="messages") from error
         return self._encode(text, special=False)  # the template writes them itself
@@ -64,3 +73,9 @@ class Text:
             return ""
         text: str = self._tokenizer.decode(token_ids, skip_special_tokens=False, clean_up_tokenization_spaces=False)
         return text
+
+
+def _template_message(message: ChatMessage) -> dict[str, Any]:
+    """A message as chat templates know it: they ask whether a key is there, so what is empty is left out."""
+    more = {"tool_calls": message.tool_calls, "tool_call_id": message.tool_call_id, "name": message.name}
+    return {"role": message.role, "content": message.content, **{key: value for key, value in more.items() if value}}
