@@ -68,6 +68,8 @@ class StepReport:
     preempted: list[int]
     swapped_out: list[int]
     resumed: list[int]
+    waited: list[int]
+    hold: str
 
 
 @dataclass(slots=True)
@@ -297,6 +299,8 @@ class Engine:
             preempted=[s.request.number for s in plan.preempted],
             swapped_out=[s.request.number for s in plan.swapped_out],
             resumed=[s.request.number for s in plan.resumed],
+            waited=list(dict.fromkeys(s.request.number for s in plan.waited)),
+            hold=plan.hold.value,
         )
 
     def _shrink(self, tokens: int) -> None:
@@ -312,7 +316,7 @@ class Engine:
         """Append sampled tokens to their sequences, and end those that end with them."""
         now = self.clock()
         outputs: list[Output] = []
-        gaps: list[float] = []
+        gaps: dict[str, list[float]] = {}
         searching: dict[int, Request] = {}
         tokens = 0
         for work, token in sampled:
@@ -330,7 +334,7 @@ class Engine:
                 continue
             sequence.owes = False
             if sequence.last_token:
-                gaps.append(now - sequence.last_token)
+                gaps.setdefault(sequence.class_name, []).append(now - sequence.last_token)
             if request.first_token is None:
                 request.first_token = now
                 self.metrics.first_token(request, now)
@@ -490,6 +494,7 @@ class Engine:
             "output_tokens_per_s": output,
             "requests_per_s": requests,
             "latency": self.metrics.latency(),
+            "histograms": self.metrics.histograms,
             "prefix_queried_tokens": counters.prefix_queried_tokens,
             "prefix_hit_tokens": counters.prefix_hit_tokens,
             "preemptions": counters.preemptions,

@@ -70,6 +70,7 @@ def tier_facts(pool: BlockPool, slot_bytes: int) -> dict[str, Any]:
         "mean_run": pool.references / pool.runs if pool.runs else 0.0,
         "filled": pool.tokens_held / (held * pool.block_size) if held else 0.0,
         "allocated": held / pool.num_blocks if pool.num_blocks else 0.0,
+        "evicted": pool.evicted_count,
     }
 
 

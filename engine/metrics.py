@@ -9,7 +9,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..ipc.vocabulary import RequestState
+from ..ipc.vocabulary import (
+    HISTOGRAM_BUCKETS,
+    HISTOGRAM_GROWTH,
+    HISTOGRAM_SMALLEST_S,
+    PRIORITIES,
+    RequestState,
+    priority_name,
+)
 from .request import Request
 
 WINDOW_S = 60  # what percentiles look back on
@@ -81,6 +88,17 @@ class Latency:
         return Percentiles(count, *(float(value) for value in middles))
 
 
+class Histogram:
+    """Durations since the engine started, in the buckets of the wire."""
+
+    def __init__(self) -> None:
+        self.counts = np.zeros(HISTOGRAM_BUCKETS, np.int64)
+
+    def add(self, durations: list[float]) -> None:
+        scaled = np.log(np.maximum(durations, HISTOGRAM_SMALLEST_S) / HISTOGRAM_SMALLEST_S) / math.log(HISTOGRAM_GROWTH)
+        np.add.at(self.counts, np.minimum(scaled.astype(np.int64), HISTOGRAM_BUCKETS - 1), 1)
+
+
 class Rates:
     """Prompt tokens, output tokens and finished requests a second, over the last 10 whole seconds."""
 
@@ -134,23 +152,25 @@ class Metrics:
         self.clock = clock
         self.counters = Counters()
         self._latencies = {name: Latency() for name in ("ttft", "itl", "queue", "e2e")}
+        self.histograms = {name: {kind: Histogram() for kind in PRIORITIES} for name in self._latencies}  # by class
         self._rates = Rates(clock())
         self._work = _Seconds(WINDOW_S, 2)  # tokens computed, tokens of them redone
 
     def started(self, request: Request, now: float) -> None:
         """The request was scheduled for the first time."""
-        self._latencies["queue"].add([now - request.arrival], now)
+        self._measured("queue", priority_name(request.priority), [now - request.arrival], now)
         self.counters.prefix_queried_tokens += len(request.prompt)
         self.counters.prefix_hit_tokens += request.cached_tokens
 
     def first_token(self, request: Request, now: float) -> None:
-        self._latencies["ttft"].add([now - request.arrival], now)
+        self._measured("ttft", priority_name(request.priority), [now - request.arrival], now)
 
-    def output(self, tokens: int, gaps: list[float], now: float) -> None:
-        """Output tokens came. ``gaps``: seconds since the token before, of each that had one."""
+    def output(self, tokens: int, gaps: dict[str, list[float]], now: float) -> None:
+        """Output tokens came. ``gaps``: seconds since the token before, of each that had one, by class."""
         self.counters.output_tokens += tokens
         self._rates.add(0, tokens, 0, now)
-        self._latencies["itl"].add(gaps, now)
+        for name, durations in gaps.items():
+            self._measured("itl", name, durations, now)
 
     def step(
         self,
@@ -191,7 +211,11 @@ class Metrics:
         else:
             self.counters.finished += 1
             self._rates.add(0, 0, 1, now)
-            self._latencies["e2e"].add([now - request.arrival], now)
+            self._measured("e2e", priority_name(request.priority), [now - request.arrival], now)
+
+    def _measured(self, latency: str, class_name: str, durations: list[float], now: float) -> None:
+        self._latencies[latency].add(durations, now)
+        self.histograms[latency][class_name].add(durations)
 
     def latency(self) -> dict[str, Percentiles]:
         """Percentiles of ``ttft``, ``itl``, ``queue`` and ``e2e``."""

@@ -6,7 +6,7 @@ import sys
 import time
 from dataclasses import dataclass, field
 
-from ..ipc.vocabulary import FinishReason, RequestState, SamplingParams, priority_name
+from ..ipc.vocabulary import FinishReason, Hold, RequestState, SamplingParams, priority_name
 from .scheduling.beam import BeamSearch
 from .scores import Scores
 
@@ -201,6 +201,8 @@ class StepPlan:
     preempted: list[Sequence] = field(default_factory=list)  # to be recomputed
     swapped_out: list[Sequence] = field(default_factory=list)
     resumed: list[Sequence] = field(default_factory=list)
+    waited: list[Sequence] = field(default_factory=list)  # the first in line that did not get in
+    hold: Hold = Hold.NOBODY  # why the first of them did not
 
     @property
     def tokens(self) -> int:

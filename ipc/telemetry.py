@@ -67,6 +67,10 @@ class BlocksUpdate(msgspec.Struct, omit_defaults=True):
     groups: list[GroupBlocks] = []
 
 
+#: The most requests that a step names of those that wait.
+WAITED_MAX = 8
+
+
 class StepEntry(msgspec.Struct, array_like=True):
     request: int  # number
     tokens: int
@@ -92,6 +96,8 @@ class StepRecord(msgspec.Struct, array_like=True):
     preempted: list[int]  # request numbers
     swapped_out: list[int]
     resumed: list[int]
+    waited: list[int] = []  # the first in line that did not get in, at most WAITED_MAX of them
+    hold: str = ""  # why the first of them did not: a vocabulary.Hold
 
 
 class Steps(msgspec.Struct):
@@ -110,6 +116,14 @@ class Percentiles(msgspec.Struct, array_like=True):
     p99: float = 0.0
 
 
+class Histogram(msgspec.Struct, array_like=True):
+    """Durations since the engine started, counted by bucket (see ``vocabulary.HISTOGRAM_SMALLEST_S``). ``counts``: u4
+    little-endian, those of the buckets from ``first`` on; all others are empty."""
+
+    first: int = 0
+    counts: bytes = b""
+
+
 class TierStats(msgspec.Struct):
     num_blocks: int
     block_size: int
@@ -123,6 +137,7 @@ class TierStats(msgspec.Struct):
     mean_run: float = 0.0  # neighbouring blocks in a row, over all block tables
     filled: float = 0.0  # tokens ÷ slots of the blocks that sequences hold, reserved ones included
     allocated: float = 0.0  # those blocks ÷ all blocks
+    evicted: int = 0  # cached blocks given up for others, since the pool was made
 
 
 class GroupStats(msgspec.Struct):
@@ -161,6 +176,28 @@ class RequestRow(msgspec.Struct, omit_defaults=True):
     mean_run: float = 0.0  # neighbouring blocks in a row, over its block tables
 
 
+class DeviceStats(msgspec.Struct, omit_defaults=True):
+    """What a GPU's driver tells of the whole device; None where it does not."""
+
+    name: str
+    load: float | None = None  # share of the time in which it computed, 0 to 1
+    memory_used: int | None = None  # bytes, of all processes
+    memory_total: int | None = None
+    power_w: float | None = None
+    power_limit_w: float | None = None
+    temperature_c: float | None = None
+
+
+class MachineStats(msgspec.Struct, omit_defaults=True):
+    """What the machine that the engine runs on does in all; bytes."""
+
+    cpus: int  # that the engine may use
+    cpu_load: float  # share of all processors' time that was used, 0 to 1
+    memory_used: int
+    memory_total: int
+    device: DeviceStats | None = None  # where the engine runs on a GPU whose driver can be asked
+
+
 class Stats(msgspec.Struct):
     """Topic ``stats``, once a second. ``requests``: the rows that changed since the last one, ended ones included."""
 
@@ -192,6 +229,8 @@ class Stats(msgspec.Struct):
     computed_last_minute: int = 0
     redone_last_minute: int = 0
     groups: list[GroupStats] = []  # further groups of layers, as in BlocksUpdate
+    histograms: dict[str, dict[str, Histogram]] = {}  # as latency, by class
+    machine: MachineStats | None = None
 
 
 class Event(msgspec.Struct, omit_defaults=True):

@@ -47,12 +47,28 @@ class EngineState(StrEnum):
     STOPPED = "stopped"
 
 
+class Hold(StrEnum):
+    """Why the first in line did not get into a step: the setting, or the want of blocks, that kept it waiting."""
+
+    NOBODY = ""  # nobody waited
+    BATCH = "max_batch_size"  # all places were taken
+    CLASS = "class_limits"  # all places of its class were
+    BUDGET = "token_budget"  # the step's tokens were given to others
+    BLOCKS = "blocks"  # too few could be had
+
+
 class FinishReason(StrEnum):
     STOP = "stop"  # end-of-text token or a stop string
     LENGTH = "length"  # max_tokens, or the model's context is full
     CANCELLED = "cancelled"
     FAILED = "failed"
 
+
+#: Latency histograms: bucket *i* holds durations from SMALLEST * GROWTH**i to SMALLEST * GROWTH**(i + 1), in seconds;
+#: the first holds shorter ones too, and the last longer ones.
+HISTOGRAM_SMALLEST_S = 1e-4
+HISTOGRAM_GROWTH = 1.05
+HISTOGRAM_BUCKETS = 331  # up to about 1,000 seconds
 
 #: Named priorities; any integer is allowed, lower runs first.
 PRIORITIES: dict[str, int] = {"interactive": 0, "normal": 10, "batch": 20}

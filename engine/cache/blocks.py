@@ -68,6 +68,7 @@ class BlockPool:
         self.tokens_held = 0  # in used blocks
         self.references = 0  # entries of all block tables: used_count + empty_count if nothing were shared
         self.runs = 0  # of neighbours in all block tables
+        self.evicted_count = 0  # ever
         self._one_holder = int(BlockState.SWAPPED if host else BlockState.ACTIVE)
         self._many_holders = int(BlockState.SWAPPED if host else BlockState.SHARED)
         self._evicting = evicting
@@ -276,6 +277,7 @@ class BlockPool:
         blocks = self._cached.first(count)
         if self._evicting is not None:
             self._evicting(blocks)
+        self.evicted_count += len(blocks)
         self.drop(blocks)
 
     def drop(self, blocks: Sequence[int] | np.ndarray) -> None:

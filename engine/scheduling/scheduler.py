@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from ...ipc.vocabulary import RequestState, priority_name
+from ...ipc.vocabulary import Hold, RequestState, priority_name
 from ..cache.cache_groups import Amounts, CacheGroups
 from ..cache.capacity import blocks_for
 from ..cache.kv_cache import KVCache, OutOfBlocks
@@ -44,6 +44,9 @@ MAX_BUDGET = 1_000_000
 
 #: Tokens in a step where the configuration leaves the choice.
 DEFAULT_BUDGET = 256
+
+#: Waiting sequences that a plan names.
+WAITED_TOLD = 8
 
 #: Steps after which the forecast of what running sequences will take is made anew.
 FORECAST_STEPS = 8
@@ -192,7 +195,19 @@ class Scheduler:
         self._keep_within_limits()
         self._plan_prefills(self._plan_decodes())
         draft, self._draft = self._draft, _Draft()
-        return draft.plan()
+        plan = draft.plan()
+        plan.waited, plan.hold = self.waiting.order[:WAITED_TOLD], self._hold(draft.budget)
+        return plan
+
+    def _hold(self, budget: int) -> Hold:
+        """Why the first in line is not in the step that leaves ``budget`` tokens."""
+        if not self.waiting.order:
+            return Hold.NOBODY
+        if all(self._crowded(priority_name(priority)) for priority in self.waiting.classes):
+            return Hold.CLASS
+        if len(self.running) + self._forks >= self.config.max_batch_size:
+            return Hold.BATCH
+        return Hold.BLOCKS if budget and self._free_places() > 0 else Hold.BUDGET
 
     def _keep_within_limits(self) -> None:
         """The most sequences may be fewer than they were."""

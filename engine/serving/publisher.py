@@ -20,6 +20,7 @@ from ...ipc.telemetry import (
     Event,
     GroupBlocks,
     GroupStats,
+    Histogram,
     Percentiles,
     RequestRow,
     Stats,
@@ -33,6 +34,7 @@ from ...ipc.vocabulary import RequestState
 from ..cache.blocks import BlockPool
 from ..facts import request_facts
 from ..request import Request
+from .machine import Machine
 from .switchboard import Switchboard
 
 if TYPE_CHECKING:
@@ -60,6 +62,7 @@ class Publisher:
         self._process = psutil.Process()
         self._process.cpu_percent()  # the first call has nothing to compare with
         self._device_memory = _device_memory()
+        self._machine = Machine()
         self._full = False
         self._steps: list[StepRecord] = []
         self._changed: dict[int, Request] = {}  # since the last stats, by number
@@ -213,6 +216,11 @@ class Publisher:
                 name: Percentiles(count=p.count, p50=p.p50, p95=p.p95, p99=p.p99)
                 for name, p in facts.pop("latency").items()
             },
+            histograms={
+                name: {kind: histogram(h.counts) for kind, h in classes.items() if h.counts.any()}
+                for name, classes in facts.pop("histograms").items()
+            },
+            machine=self._machine.stats(),
             cpu_percent=self._process.cpu_percent(),
             memory_bytes=self._process.memory_info().rss,
             device_memory_bytes=self._device_memory(),
@@ -238,6 +246,13 @@ def tier_blocks(pool: BlockPool, slot_bytes: int, ids: np.ndarray | None) -> Tie
     )
 
 
+def histogram(counts: np.ndarray) -> Histogram:
+    """Without the empty buckets at both ends."""
+    filled = np.flatnonzero(counts)
+    first, last = int(filled[0]), int(filled[-1])
+    return Histogram(first, counts[first : last + 1].astype("<u4").tobytes())
+
+
 def step_record(report: StepReport) -> StepRecord:
     return StepRecord(
         step=report.step,
@@ -256,6 +271,8 @@ def step_record(report: StepReport) -> StepRecord:
         preempted=report.preempted,
         swapped_out=report.swapped_out,
         resumed=report.resumed,
+        waited=report.waited,
+        hold=report.hold,
     )
 
 

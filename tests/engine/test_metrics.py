@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from pagedeck.engine.metrics import Latency, Metrics, Rates
 from pagedeck.engine.request import Request, Sequence
-from pagedeck.ipc.vocabulary import RequestState, SamplingParams
+from pagedeck.ipc.vocabulary import HISTOGRAM_GROWTH, HISTOGRAM_SMALLEST_S, RequestState, SamplingParams
 
 
 class Clock:
@@ -91,9 +91,23 @@ def test_a_step_is_split_into_its_times() -> None:
     metrics = Metrics(Clock())
     metrics.step(100, 5, 10, preempted=2, swapped=1, times=(1.0, 20.0, 3.0, 0.5))
     metrics.step(0, 7, 0, preempted=0, swapped=0, times=(1.0, 10.0, 3.0, 0.5))
-    metrics.output(7, [0.1, 0.2], 1000.0)
+    metrics.output(7, {"normal": [0.1], "batch": [0.2]}, 1000.0)
     counters = metrics.counters
     assert (counters.schedule_ms, counters.forward_ms, counters.sample_ms, counters.other_ms) == (2.0, 30.0, 6.0, 1.0)
     assert (counters.steps, counters.preemptions, counters.swaps, counters.redone_tokens) == (2, 3, 1, 10)
     assert (counters.prompt_tokens, counters.output_tokens) == (100, 7)
     assert metrics.latency()["itl"].count == 2
+
+
+def test_durations_are_counted_by_class_since_the_start() -> None:
+    metrics = Metrics(Clock())
+    metrics.output(4, {"normal": [0.03, 0.03, 5_000.0], "batch": [0.0]}, 1000.0)
+    metrics.output(1, {"normal": [0.03]}, 100_000.0)
+    counts = {name: histogram.counts for name, histogram in metrics.histograms["itl"].items()}
+    assert {name: int(c.sum()) for name, c in counts.items()} == {"interactive": 0, "normal": 4, "batch": 1}
+    bucket = int(np.flatnonzero(counts["normal"])[0])
+    low = HISTOGRAM_SMALLEST_S * HISTOGRAM_GROWTH**bucket
+    assert low <= 0.03 < low * HISTOGRAM_GROWTH
+    assert counts["normal"][bucket] == 3
+    assert counts["normal"][-1] == 1
+    assert counts["batch"][0] == 1

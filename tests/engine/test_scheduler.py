@@ -15,7 +15,7 @@ from pagedeck.engine.request import Request, Sequence
 from pagedeck.engine.scheduling import scheduler
 from pagedeck.engine.scheduling.forecast import Forecast, OutputLengths
 from pagedeck.engine.scheduling.scheduler import AGED, SHARE
-from pagedeck.ipc.vocabulary import Refused, RequestState, SamplingParams
+from pagedeck.ipc.vocabulary import Hold, Refused, RequestState, SamplingParams
 
 from . import harness
 from .harness import expected, make_engine, one_at_a_time, output, run, step, submit
@@ -700,3 +700,53 @@ def test_nobody_is_let_in_whose_growth_would_put_others_out() -> None:
     assert most_at_once(hasty=False) == (3, 0)
     most, preemptions = most_at_once(hasty=True)
     assert most > 3 and preemptions > 0
+
+
+# --- why others wait ------------------------------------------------------------------------------------------------
+
+
+def held(engine: Engine) -> tuple[list[int], str]:
+    report = step(engine).report
+    return report.waited, report.hold
+
+
+@one_at_a_time
+def test_a_step_tells_who_waits_and_for_what() -> None:
+    engine = make_engine(token_budget=16, max_batch_size=2, num_blocks=16)
+    submit(engine, "a", prompt(10, 1), 20)
+    assert held(engine) == ([], Hold.NOBODY)
+    submit(engine, "b", prompt(40, 2), 5)
+    c = submit(engine, "c", prompt(5, 3), 5)
+    assert held(engine) == ([c.number], Hold.BATCH)
+    engine.cancel("a")
+    engine.cancel("b")
+    assert held(engine) == ([], Hold.NOBODY)
+
+
+@one_at_a_time
+def test_who_waits_for_tokens_of_the_budget_and_who_for_blocks() -> None:
+    engine = make_engine(token_budget=16, num_blocks=16)
+    submit(engine, "a", prompt(60, 1), 5)
+    b = submit(engine, "b", prompt(60, 2), 5)
+    assert held(engine) == ([b.number], Hold.BUDGET)
+    engine = make_engine(token_budget=64, num_blocks=8)
+    submit(engine, "a", prompt(40, 1), 5)
+    b = submit(engine, "b", prompt(40, 2), 5)
+    assert held(engine) == ([b.number], Hold.BLOCKS)
+
+
+@one_at_a_time
+def test_who_waits_for_a_place_of_its_class() -> None:
+    engine = make_engine(class_limits="batch=1")
+    submit(engine, "a", prompt(4, 1), 20, priority=20)
+    b = submit(engine, "b", prompt(4, 2), 20, priority=20)
+    assert held(engine) == ([b.number], Hold.CLASS)
+    submit(engine, "c", prompt(4, 3), 20)
+    assert held(engine) == ([b.number], Hold.CLASS)
+
+
+@one_at_a_time
+def test_no_more_than_the_first_few_in_line_are_named() -> None:
+    engine = make_engine(max_batch_size=1)
+    requests = [submit(engine, str(n), prompt(4, n), 20) for n in range(1, 40)]
+    assert held(engine) == ([r.number for r in requests[1 : 1 + scheduler.WAITED_TOLD]], Hold.BATCH)

@@ -579,6 +579,9 @@ def test_stats_tell_rates_rows_that_changed_and_last_sequences(serve: Callable[.
         assert [(row.id, row.state, row.output_tokens) for row in rows] == [(stream.id, "finished", 30)]
         assert message.sequences["step"] == last_step and message.finished == 1
         assert message.latency["ttft"].count == 1 and message.memory_bytes > 0
+        counted = {name: np.frombuffer(h["normal"].counts, "<u4").sum() for name, h in message.histograms.items()}
+        assert counted == {"ttft": 1, "itl": 29, "queue": 1, "e2e": 1}
+        assert message.machine is not None and message.machine.memory_total > message.machine.memory_used > 0
         _, _, later = telemetry.receive(timeout=10) or (b"", 0, None)
         assert isinstance(later, Stats) and later.requests == []
         assert client.status().stats is not None
