@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import itertools
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from types import TracebackType
 from typing import Any, Self
 
@@ -20,7 +20,8 @@ import zmq
 import zmq.asyncio
 
 from .answer import Answer
-from .endpoint import Connection, connect, find
+from .course import LOOK_S, SERVING, TAKEOVER, Asked
+from .endpoint import Connection, connect, find, find_successor
 from .line import EngineError, EngineGone, Line, default_name, open_control
 from .protocol import (
     Accepted,
@@ -30,7 +31,10 @@ from .protocol import (
     EngineMessage,
     Failed,
     Finished,
+    GetStatus,
     Message,
+    Shutdown,
+    StatusReply,
     Submit,
     TokenLogprob,
     Tokens,
@@ -114,7 +118,7 @@ class AsyncSubscription:
         self._socket.set(zmq.RCVHWM, queue)
         for topic in topics:
             self._socket.set(zmq.SUBSCRIBE, topic)
-        connect(self._socket, connection.telemetry, connection.server_key)
+        connect(self._socket, connection.telemetry, connection)
 
     @property
     def lost(self) -> dict[str, int]:
@@ -149,21 +153,29 @@ class AsyncClient(Awaiting):
     """
 
     def __init__(
-        self, connection: Connection | str | None = None, *, timeout: float = 10.0, name: str | None = None
+        self,
+        connection: Connection | str | None = None,
+        *,
+        timeout: float = 10.0,
+        name: str | None = None,
+        patience: float = 0.0,
     ) -> None:
         self.connection = connection if isinstance(connection, Connection) else find(connection)
         self.timeout = timeout
-        self._line = Line(self.connection, name or default_name(), self._fail_all)
+        self.patience = patience
+        self._name = name or default_name()
+        self._line = Line(self.connection, self._name, self._restarted)
         self._numbers = itertools.count(1)
-        self._waits: dict[str, Callable[[EngineMessage | EngineError], None]] = {}
-        self._streams: dict[str, AsyncStream] = {}
+        self._asked = Asked(patient=patience > 0)
+        self._taking_over = False  # as in the blocking client
+        self._refused: EngineError | None = None
         self._gone: EngineError | None = None
         self._tasks: list[asyncio.Task[None]] = []
 
     async def open(self) -> Self:
         self._context = zmq.asyncio.Context()
-        self._control, self._monitor = open_control(self._context, self.connection)
-        self._tasks = [asyncio.create_task(work()) for work in (self._listen, self._beat, self._watch_connection)]
+        self._connect()
+        self._life = asyncio.create_task(self._live())
         try:
             self.hello = expect(await self.request(self._line.hello(self._next_id())), Welcome).status
         except BaseException:
@@ -181,17 +193,14 @@ class AsyncClient(Awaiting):
 
     async def close(self) -> None:
         """Say goodbye, which cancels what still runs for this client, and close the connection."""
-        if self._control.closed:
+        if self._context.closed:
             return
         if self._gone is None:
             self._send(Bye())
         self._end(EngineError("This client was closed.", code="closed"))
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-        self._control.disable_monitor()
-        self._monitor.close(linger=0)
-        self._control.close(linger=200)
+        self._life.cancel()
+        await asyncio.gather(self._life, return_exceptions=True)
+        await self._hang_up(linger=200)
         self._context.term()
 
     # --- verbs ----------------------------------------------------------------------------------------------------
@@ -209,13 +218,10 @@ class AsyncClient(Awaiting):
         """Run a prompt; returns at once. ``sampling`` are the fields of :class:`SamplingParams`."""
         submit = submission(prompt, messages, token_ids, priority, cache_salt, sampling)
         stream = AsyncStream(self, submit)
-        error = self._gone
-        if submit.id in self._streams:
-            error = EngineError(f"The id {submit.id!r} is in use by this client.", code="duplicate", field="id")
+        error = self._gone or self._asked.add(submit, stream._take)
         if error is not None:
             stream._take(error)
-        else:
-            self._streams[submit.id] = stream
+        elif not self._taking_over:
             self._send(submit)
         return stream
 
@@ -236,7 +242,11 @@ class AsyncClient(Awaiting):
         if not message.id:
             message = msgspec.structs.replace(message, id=self._next_id())
         answer: asyncio.Future[EngineMessage | EngineError] = asyncio.get_running_loop().create_future()
-        self._waits[message.id] = lambda reply: None if answer.done() else answer.set_result(reply)
+        refusal = self._asked.add(message, lambda reply: None if answer.done() else answer.set_result(reply))
+        if refusal is not None:
+            raise refusal
+        if isinstance(message, Shutdown):
+            self._asked.patient = False
         seconds = self.timeout if timeout is None else timeout
         try:
             self._send(message)
@@ -246,7 +256,7 @@ class AsyncClient(Awaiting):
             text = f"The engine {c.name!r} (process {c.pid}) did not answer within {seconds:g} s."
             raise EngineError(text, code="timeout") from None
         finally:
-            self._waits.pop(message.id, None)
+            self._asked.remove(message.id)
         if isinstance(reply, EngineError):
             raise reply
         return reply
@@ -272,52 +282,104 @@ class AsyncClient(Awaiting):
 
     # --- tasks ----------------------------------------------------------------------------------------------------
 
+    def _connect(self) -> None:
+        self._control, self._monitor = open_control(self._context, self.connection)
+        self._tasks = [asyncio.create_task(work()) for work in (self._listen, self._watch_connection)]
+
+    async def _hang_up(self, linger: int) -> None:
+        if self._control.closed:
+            return
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._control.disable_monitor()
+        self._monitor.close(linger=0)
+        self._control.close(linger=linger)
+
+    async def _live(self) -> None:
+        reason = await self._beat()
+        while await self._outlives(reason):
+            reason = await self._beat()
+        self._end(reason)
+
     async def _listen(self) -> None:
         while True:
             message = self._line.read(await self._control.recv())
             self._put_due()
-            if message is not None:
-                self._dispatch(message)
+            if message is not None and message.id == TAKEOVER:
+                self._take_over(message)
+            elif message is not None:
+                self._asked.answer(message)
 
-    def _dispatch(self, message: EngineMessage) -> None:
-        if message.id in self._streams:
-            ended = isinstance(message, Finished | Failed)
-            stream = self._streams.pop(message.id) if ended else self._streams[message.id]
-            stream._take(message)
-        elif message.id in self._waits:
-            self._waits.pop(message.id)(message)
-
-    async def _beat(self) -> None:
+    async def _beat(self) -> EngineError:
+        """Keep the conversation alive until it is over; returns why it is."""
         while True:
             await asyncio.sleep(self._line.next_ping(time.monotonic()))
             now = time.monotonic()
             ping = self._line.ping(now)
             if ping is None:
                 continue
+            if self._refused is not None:
+                return self._refused
             self._put(ping)
+            if self._taking_over:
+                self._send(GetStatus(id=TAKEOVER))
             gone = self._line.verdict(now)
             if gone is not None:
                 await asyncio.sleep(0)  # its last words may have come meanwhile
                 self._send(Bye())  # should it only stand still, it need not wait for us
-                self._end(gone)
-                return
+                return gone
 
     async def _watch_connection(self) -> None:
         while True:
             self._line.monitored(await self._monitor.recv_multipart())
             self._put_due()
 
+    # --- engines that follow one another --------------------------------------------------------------------------
+
+    async def _outlives(self, reason: EngineError) -> bool:
+        """Whether another engine took this one's name, which is waited for."""
+        if reason.code != "gone" or not self._asked.patient:
+            return False
+        self._taking_over = True
+        self._asked.fail(reason)
+        end = time.monotonic() + self.patience
+        while self._asked.patient and time.monotonic() < end:
+            successor = find_successor(self.connection)
+            if successor is not None:
+                await self._hang_up(linger=0)
+                self.connection = successor
+                self._line = Line(successor, self._name, self._restarted)
+                self._connect()
+                self._send(self._line.hello(TAKEOVER))
+                return True
+            await asyncio.sleep(LOOK_S)
+        return False
+
+    def _take_over(self, message: EngineMessage) -> None:
+        """As in the blocking client."""
+        if isinstance(message, Failed):
+            self._refused = EngineError.of(message)
+        elif isinstance(message, Welcome | StatusReply) and message.status.state in SERVING and self._taking_over:
+            self.hello = message.status
+            self._ask_again()
+
+    def _restarted(self, reason: EngineError) -> None:
+        """The engine gave this client up, which begins anew."""
+        self._asked.fail(reason)
+        if not self._taking_over:
+            self._ask_again()
+
+    def _ask_again(self) -> None:
+        self._taking_over = False
+        self._put_due()  # the hello, if there is one
+        for submit in self._asked.again():
+            self._send(submit)
+
     def _end(self, error: EngineError) -> None:
         self._gone = self._gone or error
-        self._fail_all(error)
-
-    def _fail_all(self, error: EngineError) -> None:
-        waits, self._waits = list(self._waits.values()), {}
-        streams, self._streams = list(self._streams.values()), {}
-        for receive in waits:
-            receive(error)
-        for stream in streams:
-            stream._take(error)
+        self._asked.patient = False
+        self._asked.fail(error)
 
 
 __all__ = ["AsyncClient", "AsyncStream", "AsyncSubscription", "EngineError", "EngineGone"]

@@ -27,7 +27,7 @@ import msgspec
 import zmq
 
 from .answer import Answer
-from .course import Asked
+from .course import LOOK_S, SERVING, TAKEOVER, Asked
 from .endpoint import Connection, find, find_successor
 from .line import EngineError, EngineGone, Line, Receiver, default_name, open_control
 from .protocol import (
@@ -124,13 +124,6 @@ class Stream(Answer):
 # --- the client -------------------------------------------------------------------------------------------------
 
 
-#: Seconds between two looks for the engine that takes over.
-_LOOK_S = 0.25
-
-#: The id of what is asked of an engine that took over, until it can take requests.
-_TAKEOVER = "takeover"
-
-
 class Client(Blocking):
     """A connection to one engine. Every method may be called from any thread.
 
@@ -164,6 +157,7 @@ class Client(Blocking):
         self._numbers = itertools.count(1)
         self._lock = threading.Lock()
         self._asked = Asked(patient=patience > 0)
+        self._refused: EngineError | None = None  # by an engine that took over
         self._taking_over = False  # another engine is looked for, or not ready yet: requests wait for it
         self._outgoing: deque[Message] = deque()
         self._gone: EngineError | None = None
@@ -311,22 +305,22 @@ class Client(Blocking):
         try:
             control, monitor = open_control(self._context, self.connection)
         except zmq.ZMQError as error:
-            return EngineGone(f"{self.connection.control} cannot be connected to: {error}.", code="address")
+            return EngineGone(f"{self.connection.control} cannot be connected to: {error}.")
         poller = zmq.Poller()
         for source in (control, monitor, self._wake_out.fileno()):
             poller.register(source, zmq.POLLIN)
         try:
             if self._taking_over:
-                self._put(control, self._line.write(self._line.hello(_TAKEOVER)))
+                self._put(control, self._line.write(self._line.hello(TAKEOVER)))
             while not self._closing:
                 poller.poll(math.ceil(1000 * self._line.next_ping(time.monotonic())))
                 while monitor.poll(0):
                     self._line.monitored(monitor.recv_multipart())
                 self._receive(control)
                 self._send(control)
-                gone = self._beat(control)
-                if gone is not None:
-                    return gone
+                over = self._refused or self._beat(control)
+                if over is not None:
+                    return over
             self._send(control)
             return EngineError("This client was closed.", code="closed")
         finally:
@@ -342,7 +336,7 @@ class Client(Blocking):
             return None
         self._put(control, ping)
         if self._taking_over:
-            self._put(control, line.write(GetStatus(id=_TAKEOVER)))
+            self._put(control, line.write(GetStatus(id=TAKEOVER)))
         gone = line.verdict(now)
         if gone is not None:
             self._receive(control)  # its last words may have come meanwhile
@@ -368,7 +362,7 @@ class Client(Blocking):
             except zmq.Again:
                 return
             message = self._line.read(frame)
-            if message is not None and message.id == _TAKEOVER:
+            if message is not None and message.id == TAKEOVER:
                 self._take_over(message)
             elif message is not None:
                 self._asked.answer(message)
@@ -390,7 +384,7 @@ class Client(Blocking):
                 self.connection = successor
                 self._line = Line(successor, self._name, self._restarted)
                 return True
-            select.select([self._wake_out], [], [], _LOOK_S)
+            select.select([self._wake_out], [], [], LOOK_S)
             with contextlib.suppress(BlockingIOError):
                 self._wake_out.recv(4096)
         return False
@@ -398,22 +392,24 @@ class Client(Blocking):
     def _take_over(self, message: EngineMessage) -> None:
         """The engine that took over says how it is: ask it what the last one did not answer, once it can be asked."""
         if isinstance(message, Failed):
-            self._asked.patient = False
-            self._asked.fail(EngineError.of(message))
-        elif isinstance(message, Welcome | StatusReply) and message.status.state != EngineState.LOADING:
+            self._refused = EngineError.of(message)
+        elif isinstance(message, Welcome | StatusReply) and message.status.state in SERVING and self._taking_over:
             self.hello = message.status
-            with self._lock:
-                if self._taking_over:
-                    self._taking_over = False
-                    self._outgoing.extend(self._asked.again())
+            self._ask_again()
 
     def _restarted(self, reason: EngineError) -> None:
         """The engine gave this client up, which begins anew."""
         with self._lock:
             self._outgoing.clear()
-            self._asked.fail(reason)
-            if not self._taking_over:
-                self._outgoing.extend(self._asked.again())
+            waits_already, self._taking_over = self._taking_over, True
+        self._asked.fail(reason)
+        if not waits_already:
+            self._ask_again()
+
+    def _ask_again(self) -> None:
+        with self._lock:
+            self._taking_over = False
+            self._outgoing.extend(self._asked.again())
 
     def _end(self, error: EngineError) -> None:
         with self._lock:

@@ -13,6 +13,14 @@ import msgspec
 
 from .line import EngineError, Receiver
 from .protocol import Accepted, EngineMessage, Failed, Finished, Message, Submit, Tokens
+from .vocabulary import EngineState
+
+#: The id of what is asked of an engine that took over, until it can take requests; and the states in which it can.
+TAKEOVER = "takeover"
+SERVING = (EngineState.READY, EngineState.DRAINING)
+
+#: Seconds between two looks for one.
+LOOK_S = 0.25
 
 #: How an engine that is about to end refuses a request that another one could take.
 _LEAVING = ("shutdown", "draining")
@@ -58,9 +66,7 @@ class Course:
             if token_ids[:known] != message.token_ids[:known] or text[:letters] != message.text[:letters]:
                 return self._another()
             self._owed[message.index] = token_ids[known:], text[letters:]
-            message = msgspec.structs.replace(
-                message, token_ids=message.token_ids[known:], text=message.text[letters:]
-            )
+            message = msgspec.structs.replace(message, token_ids=message.token_ids[known:], text=message.text[letters:])
             if not message.token_ids and not message.text:
                 return None
         self._given.append(message)

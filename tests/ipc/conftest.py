@@ -27,12 +27,12 @@ def runtime(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 class Board:
     """A switchboard on real sockets. What it hands on goes to ``answer(client, message)``, or waits in ``inbox``."""
 
-    def __init__(self, **options: Any) -> None:
+    def __init__(self, state: str = "ready", **options: Any) -> None:
         self.endpoint = bind(
             zmq.Context.instance(), **({"name": "b", "listen": None, "model": "m", "log": ""} | options)
         )
         self.inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
-        self.status = EngineStatus("b", "ready", "m", self.endpoint.connection.epoch, 1, "0", detail="all well")
+        self.status = EngineStatus("b", state, "m", self.endpoint.connection.epoch, 1, "0", detail="all well")
         self.settings: list[SettingInfo] = []
         self.switchboard = Switchboard(self.endpoint, self.inbox, lambda: self.status, lambda: self.settings)
         self.gone: list[ClientGone] = []
