@@ -208,6 +208,23 @@ class Engine:
         theirs = [id for id, request in self.requests.items() if request.client == client]
         return sum(self.cancel(id) for id in theirs)
 
+    def told(self, request: Request) -> tuple[list[Output], bool]:
+        """What :meth:`step` has returned of a request so far, one output a sample; and whether its end, too."""
+        unsaid = [output for result in self._results for output in result.outputs if output.request is request]
+        over = request.ended is not None and request not in self._unreported
+        over = over and not any(request in result.ended for result in self._results)
+        if request.ranked and not over:
+            return [], False
+        outputs = []
+        for sequence in request.sequences:
+            tokens, text = sequence.tokens[len(request.prompt) :], sequence.text
+            later = [output for output in unsaid if output.index == sequence.index]
+            tokens = tokens[: len(tokens) - sum(len(output.token_ids) for output in later)]
+            text = text[: len(text) - sum(len(output.text) for output in later)]
+            if tokens:
+                outputs.append(Output(request, sequence.index, tokens, text, None))
+        return outputs, over
+
     def set_priority(self, id: str, priority: int | str) -> None:
         """Raises :class:`Refused` for an unknown request or no priority."""
         request = self.requests.get(id)
