@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from enum import StrEnum
 
+import msgspec
 import numpy as np
 
 from ..ipc.protocol import EngineStatus, SettingInfo, SnapshotReply
@@ -17,8 +18,10 @@ from ..ipc.subscriber import BlocksFeed, Sequences
 from ..ipc.telemetry import (
     TOPIC_BLOCKS,
     BlocksUpdate,
+    DeviceStats,
     Event,
     GroupBlocks,
+    MachineStats,
     Percentiles,
     RequestRow,
     Stats,
@@ -30,6 +33,8 @@ from ..ipc.telemetry import (
     TierStats,
 )
 from ..ipc.vocabulary import PRIORITIES, BlockState, RequestState, priority_name
+from .durations import LATENCIES, QUANTILES, Durations
+from .history import History
 from .motion import Delta, motions
 
 STEPS_KEPT = 10_000
@@ -186,38 +191,6 @@ def _saved(ref: np.ndarray) -> int:
     return int(ref.sum(dtype=np.int64)) - int(np.count_nonzero(ref))
 
 
-class History:
-    """The newest ``capacity`` rows of float columns. A column is one contiguous view, oldest first.
-
-    Rows are written at the end of a buffer of twice the capacity, which is compacted when full.
-    """
-
-    def __init__(self, columns: Iterable[str], capacity: int) -> None:
-        self.capacity = capacity
-        self.total = 0  # rows ever added
-        self._index = {name: i for i, name in enumerate(columns)}
-        self._data = np.zeros((len(self._index), 2 * capacity))
-        self._end = 0
-
-    def __len__(self) -> int:
-        return min(self.total, self.capacity)
-
-    def append(self, row: dict[str, float]) -> None:
-        if self._end == 2 * self.capacity:
-            self._data[:, : self.capacity] = self._data[:, self.capacity :]
-            self._end = self.capacity
-        self._data[:, self._end] = [row[name] for name in self._index]
-        self._end += 1
-        self.total += 1
-
-    def column(self, name: str) -> np.ndarray:
-        """float64 ``[len(self)]``, oldest first; a view, valid until the next append."""
-        return self._data[self._index[name], self._end - len(self) : self._end]
-
-    def clear(self) -> None:
-        self._end = self.total = 0
-
-
 _ENTRY = np.dtype([("request", "<u4"), ("tokens", "<i4"), ("prefill", "?")])
 
 STEP_COLUMNS = (
@@ -234,7 +207,7 @@ class StepHistory(History):
 
     def __init__(self, capacity: int = STEPS_KEPT) -> None:
         super().__init__(STEP_COLUMNS, capacity)
-        self._details: deque[tuple[np.ndarray, list[int], list[int], list[int]]] = deque(maxlen=capacity)
+        self._details: deque[tuple[np.ndarray, StepRecord]] = deque(maxlen=capacity)
 
     def add(self, record: StepRecord, class_of: dict[int, str]) -> None:
         row: dict[str, float] = dict.fromkeys(STEP_COLUMNS, 0.0)
@@ -248,20 +221,12 @@ class StepHistory(History):
             row[f"{kind}_{class_of.get(entry.request, 'normal')}"] += entry.tokens
         entries = np.array([(e.request, e.tokens, e.prefill) for e in record.entries], _ENTRY)
         self.append(row)
-        self._details.append((entries, record.preempted, record.swapped_out, record.resumed))
+        self._details.append((entries, msgspec.structs.replace(record, entries=[])))
 
     def record(self, index: int) -> StepRecord:
         """The record at ``index`` of the columns (0 is the oldest kept)."""
-        entries, preempted, swapped_out, resumed = self._details[index]
-        numbers = {name: float(self.column(name)[index]) for name in STEP_COLUMNS[:12]}
-        whole = ("step", "budget", "prefill_tokens", "decode_tokens", "running", "waiting", "swapped")
-        return StepRecord(
-            **{name: int(value) if name in whole else value for name, value in numbers.items()},  # type: ignore[arg-type]
-            entries=[StepEntry(int(r), int(t), bool(p)) for r, t, p in entries],
-            preempted=preempted,
-            swapped_out=swapped_out,
-            resumed=resumed,
-        )
+        entries, record = self._details[index]
+        return msgspec.structs.replace(record, entries=[StepEntry(int(r), int(t), bool(p)) for r, t, p in entries])
 
     def including(self, request: int, start: int, stop: int) -> list[int]:
         """Indices from ``start`` to ``stop`` of the records in which a request had a share."""
@@ -273,29 +238,40 @@ class StepHistory(History):
         self._details.clear()
 
 
-LATENCIES = ("ttft", "itl", "queue", "e2e")
-_QUANTILES = ("count", "p50", "p95", "p99")
+_MACHINE_FIGURES = ("cpus", "cpu_load", "memory_used", "memory_total")
+_DEVICE_FIGURES = ("load", "memory_used", "memory_total", "power_w", "power_limit_w", "temperature_c")
 LATENCY_COLUMNS = (
     "time", "prompt_tokens_per_s", "output_tokens_per_s", "requests_per_s", "running", "waiting", "swapped",
     "preemptions", "cpu_percent", "memory_bytes", "device_memory_bytes",
-    *(f"{name}_{quantile}" for name in LATENCIES for quantile in _QUANTILES),
+    "cpus", "cpu_load", "memory_used", "memory_total",
+    *(f"device_{name}" for name in _DEVICE_FIGURES),
+    *(f"{name}_{quantile}" for name in LATENCIES for quantile in QUANTILES),
 )  # fmt: skip
 
 
 class LatencyHistory(History):
-    """One row a second: rates, gauges, and percentiles in seconds (``ttft_p95`` …; NaN where nothing was measured)."""
+    """One row a second: rates, gauges, and percentiles in seconds (``ttft_p95`` …). NaN is what was not measured, or
+    what the machine (``cpu_load`` …) or its GPU (``device_load`` …) does not tell."""
 
     def __init__(self, capacity: int = LATENCY_KEPT) -> None:
         super().__init__(LATENCY_COLUMNS, capacity)
 
     def add(self, stats: Stats) -> None:
         row = {name: float(getattr(stats, name)) for name in LATENCY_COLUMNS[:11]}
+        row |= {name: _told(stats.machine, name) for name in _MACHINE_FIGURES}
+        device = stats.machine.device if stats.machine is not None else None
+        row |= {f"device_{name}": _told(device, name) for name in _DEVICE_FIGURES}
         for name in LATENCIES:
             measured = stats.latency.get(name, Percentiles())
-            for quantile in _QUANTILES:
+            for quantile in QUANTILES:
                 missing = quantile != "count" and not measured.count
                 row[f"{name}_{quantile}"] = float("nan") if missing else getattr(measured, quantile)
         self.append(row)
+
+
+def _told(source: MachineStats | DeviceStats | None, name: str) -> float:
+    value = getattr(source, name, None)
+    return float("nan") if value is None else float(value)
 
 
 class EngineView:
@@ -324,6 +300,7 @@ class EngineView:
         self.watch_motion = False  # whether somebody takes the tiers' `moves`
         self.steps = StepHistory()
         self.latency = LatencyHistory()
+        self.durations = Durations()
         self.requests: dict[int, RequestRow] = {}
         self.events: deque[Event] = deque(maxlen=EVENTS_KEPT)
         self.feed = BlocksFeed()
@@ -375,6 +352,7 @@ class EngineView:
         self.known = False
         self.steps.clear()
         self.latency.clear()
+        self.durations.clear()
         self._forget_requests()
         self._sequences = Sequences()
         self._resync()
@@ -395,6 +373,7 @@ class EngineView:
             self.feed.stats(message)
             self.stats = message
             self.latency.add(message)
+            self.durations.add(message)
             for row in message.requests:
                 self._put(row)
         else:
