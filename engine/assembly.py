@@ -176,15 +176,11 @@ def _pools(
         KVStorage(layout, blocks * size, spare * size, model.device, ops)
         for layout, blocks, spare in zip(layouts, device, host, strict=True)
     ]
-    cache = make_cache(
-        division,
-        device,
-        size,
-        host,
-        prefix_caching=config.prefix_caching,
-        contiguous_blocks=config.contiguous_blocks,
-        eviction=config.eviction,
-    )
+    settings = {name: getattr(config, name) for name in ("prefix_caching", "contiguous_blocks", "eviction")}
+    if config.allocation == "contiguous":
+        cache = make_cache(division, device, size, host, contiguous=True)
+    else:
+        cache = make_cache(division, device, size, host, **settings)
     return storages, cache
 
 

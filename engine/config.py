@@ -12,6 +12,11 @@ from ..ipc.vocabulary import PRIORITIES, Refused
 BLOCK_SIZES = (8, 16, 32, 64, 128, 256)
 GIB = 1024**3
 
+ALLOCATIONS = ("paged", "contiguous")
+
+#: What the settings must be that speak of blocks which no request has for itself.
+CONTIGUOUS = {"prefix_caching": False, "swap_space_gib": 0.0, "contiguous_blocks": 0}
+
 DEFAULT_MODEL = "SmolLM2-135M-Instruct"
 
 
@@ -110,6 +115,12 @@ class EngineConfig:
         live=True,
         choices=("lru", "priority"),
     )
+    allocation: str = setting(
+        "paged",
+        "How requests get memory: blocks as they grow, or, to compare, all that they may ever need at once and in one "
+        "piece, as servers without paging do",
+        choices=ALLOCATIONS,
+    )
     preemption: str = setting(
         "auto",
         "What happens to a request that loses its blocks: swap to the host pool, recompute, or whichever is measured "
@@ -131,6 +142,14 @@ class EngineConfig:
         if not self.model:
             raise Refused.value("model", self.model, "a name, a hub id, a folder or a GGUF file")
         parse_class_limits(self.class_limits)
+        if self.allocation == "contiguous":
+            self._check_contiguous()
+
+    def _check_contiguous(self) -> None:
+        """Raises :class:`Refused` for what only blocks make possible."""
+        for name, value in CONTIGUOUS.items():
+            if getattr(self, name) != value:
+                raise Refused.value(name, getattr(self, name), f"{value} with allocation contiguous")
 
     def changed(self, changes: Mapping[str, Any]) -> EngineConfig:
         """A copy with live settings replaced.
@@ -145,6 +164,8 @@ class EngineConfig:
                 raise Refused(f"There is no setting {name!r}; those that change while running are {live}.", field=name)
             if not specs[name].metadata["live"]:
                 raise Refused(f"{name} cannot change while the engine runs; restart it with the new value.", field=name)
+            if self.allocation == "contiguous" and name in ("block_size", "num_blocks"):
+                raise Refused(f"{name} cannot change while the engine runs with allocation contiguous.", field=name)
         return dataclasses.replace(self, **changes)
 
 

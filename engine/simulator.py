@@ -19,6 +19,7 @@ import numpy as np
 
 from ..ipc.vocabulary import PRIORITIES, Refused, SamplingParams, priority_name
 from .cache.cache_groups import CacheGroups
+from .cache.contiguous_cache import ContiguousCache
 from .cache.kv_cache import KVCache
 from .cache.reshape import Reshape
 from .collector import calm
@@ -76,6 +77,7 @@ class Simulation:
     load: float = 1.05  # arriving work per unit of what the device can do with all places taken
     seed: int = 0
     prefix_caching: bool = True
+    contiguous: bool = False  # as EngineConfig.allocation
     speeds: Speeds = field(default_factory=Speeds)
 
     def check(self) -> None:
@@ -283,13 +285,18 @@ def make_engine(simulation: Simulation, device: SimulatedDevice) -> Engine:
         max_batch_size=simulation.live,
         token_budget=simulation.token_budget,
         max_queue=10_000_000,
-        prefix_caching=simulation.prefix_caching,
+        prefix_caching=simulation.prefix_caching and not simulation.contiguous,
+        allocation="contiguous" if simulation.contiguous else "paged",
     )
-    cache = KVCache(
-        simulation.num_blocks,
-        simulation.block_size,
-        simulation.num_host_blocks,
-        prefix_caching=simulation.prefix_caching,
+    cache = (
+        ContiguousCache(simulation.num_blocks, simulation.block_size)
+        if simulation.contiguous
+        else KVCache(
+            simulation.num_blocks,
+            simulation.block_size,
+            simulation.num_host_blocks,
+            prefix_caching=simulation.prefix_caching,
+        )
     )
     return Engine(
         config,

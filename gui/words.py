@@ -92,6 +92,7 @@ _TITLES = {
     "prefix_caching": QT_TRANSLATE_NOOP("Words", "Prefix caching"),
     "contiguous_blocks": QT_TRANSLATE_NOOP("Words", "Blocks kept ahead"),
     "eviction": QT_TRANSLATE_NOOP("Words", "Eviction"),
+    "allocation": QT_TRANSLATE_NOOP("Words", "Allocation"),
     "preemption": QT_TRANSLATE_NOOP("Words", "Preemption"),
     "max_queue": QT_TRANSLATE_NOOP("Words", "Queue length"),
     "threads": QT_TRANSLATE_NOOP("Words", "CPU threads"),
@@ -136,6 +137,10 @@ _MEANINGS = {
         "Words",
         "Which cached block goes first: the least recently used one, or rather one of the least urgent priority.",
     ),
+    "allocation": QT_TRANSLATE_NOOP(
+        "Words",
+        "How requests get memory: blocks as they grow or, to compare, all that they may ever need in one piece.",
+    ),
     "preemption": QT_TRANSLATE_NOOP(
         "Words",
         "What a request that loses its blocks goes through: swapping to the host, recomputing, or the cheaper one.",
@@ -147,6 +152,8 @@ _MEANINGS = {
 _VALUES = {
     "auto": QT_TRANSLATE_NOOP("Words", "automatic"),
     "dummy": QT_TRANSLATE_NOOP("Words", "random"),
+    "paged": QT_TRANSLATE_NOOP("Words", "paged"),
+    "contiguous": QT_TRANSLATE_NOOP("Words", "contiguous"),
     "swap": QT_TRANSLATE_NOOP("Words", "swap"),
     "recompute": QT_TRANSLATE_NOOP("Words", "recompute"),
     "lru": QT_TRANSLATE_NOOP("Words", "least recently used"),

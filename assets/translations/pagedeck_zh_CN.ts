@@ -1966,6 +1966,10 @@
         <translation>淘汰策略</translation>
     </message>
     <message>
+        <source>Allocation</source>
+        <translation>内存分配</translation>
+    </message>
+    <message>
         <source>Preemption</source>
         <translation>抢占方式</translation>
     </message>
@@ -2051,6 +2055,10 @@
         <translation>先淘汰哪个缓存块：最久未使用的，或优先级最低的。</translation>
     </message>
     <message>
+        <source>How requests get memory: blocks as they grow or, to compare, all that they may ever need in one piece.</source>
+        <translation>请求如何获得内存：随增长逐块分配；或者，作为对照，一次性预留可能用到的整段连续内存。</translation>
+    </message>
+    <message>
         <source>What a request that loses its blocks goes through: swapping to the host, recomputing, or the cheaper one.</source>
         <translation>请求失去块后的处理方式：换出到主机、重新计算，或取代价较小者。</translation>
     </message>
@@ -2073,6 +2081,14 @@
     <message>
         <source>random</source>
         <translation>随机</translation>
+    </message>
+    <message>
+        <source>paged</source>
+        <translation>分页</translation>
+    </message>
+    <message>
+        <source>contiguous</source>
+        <translation>连续</translation>
     </message>
     <message>
         <source>swap</source>

@@ -152,6 +152,18 @@ class BlockPool:
         self._hold(np.array(blocks, np.int64), seq, owner)
         return blocks
 
+    @property
+    def longest_run(self) -> int:
+        """Neighbouring blocks that are free."""
+        return self._free.longest
+
+    def take_run(self, count: int, seq: int, owner: int) -> list[int]:
+        """``count`` neighbouring blocks for ``seq``, at most :attr:`longest_run`."""
+        start = self._free.take_run(count)
+        blocks = list(range(start, start + count))
+        self._hold(np.array(blocks, np.int64), seq, owner)
+        return blocks
+
     def take_each(self, seqs: Sequence[int], owners: Sequence[int], after: Sequence[int]) -> list[int]:
         """As :meth:`take` of one block for each of ``seqs``, in the time of a few."""
         blocks = []

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import operator
+import sys
 from collections.abc import Callable, Sequence
 from itertools import cycle
 
@@ -152,11 +153,20 @@ class CacheGroups:
         chain = PrefixChain(tokens, self.block_size, salt)
         return self.groups[0].computed_by(self._common(chain), len(tokens))
 
-    def open(self, seq: int, tokens: list[int], *, salt: str = "", owner: int = 0, priority: int = 0) -> int:
+    def open(
+        self,
+        seq: int,
+        tokens: list[int],
+        *,
+        salt: str = "",
+        owner: int = 0,
+        priority: int = 0,
+        longest: int = sys.maxsize,
+    ) -> int:
         chain = PrefixChain(tokens, self.block_size, salt)
         end = self._common(chain)
         for group in self.groups:
-            group.begin(seq, chain, group.find(chain, end), owner=owner, priority=priority)
+            group.begin(seq, chain, group.find(chain, end), owner=owner, priority=priority, longest=longest)
         return self.computed(seq)
 
     def cost(self, seq: int, length: int) -> Amounts:

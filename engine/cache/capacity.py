@@ -83,6 +83,13 @@ def check_fits(request: Request, context_length: int, cache: KVCache | CacheGrou
         )
 
 
+def check_samples(request: Request, config: EngineConfig) -> None:
+    """Raises :class:`Refused` for several samples without blocks that they could share."""
+    if config.allocation == "contiguous" and request.sampling.width > 1:
+        name = "beam_width" if request.sampling.beam_width else "best_of" if request.sampling.n == 1 else "n"
+        raise Refused.value(name, request.sampling.width, "one sample with allocation contiguous")
+
+
 def check_places(request: Request, priority: int, config: EngineConfig) -> None:
     """Beams only get on together, so a step must have a place for each of them.
 

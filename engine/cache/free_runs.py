@@ -56,6 +56,20 @@ class FreeRuns:
         self._split(start, length, start, taken)
         return taken
 
+    @property
+    def longest(self) -> int:
+        """Blocks in the longest free run."""
+        return max((self._tag[start] for start in self._filed[self._nonempty.bit_length() - 1]), default=0)
+
+    def take_run(self, count: int) -> int:
+        """``count`` neighbours, from the shortest free run that has so many; returns the first of them. There must be
+        such a run. Costs time in proportion to the number of runs."""
+        runs = (run for kind in range(count.bit_length(), len(self._filed)) for run in self._filed[kind].items())
+        length, start = min((self._tag[start], start) for start, _ in runs if self._tag[start] >= count)
+        self._remove(start, length)
+        self._split(start, length, start, count)
+        return start
+
     def give(self, start: int, length: int = 1) -> None:
         """The ``length`` blocks from ``start`` on are free again."""
         stop = start + length

@@ -16,6 +16,7 @@ Four rules hold after every call (``check`` tests them, and more):
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -206,15 +207,25 @@ class KVCache:
         found = self.find(PrefixChain(tokens, self.block_size, salt))
         return self.computed_by(found.end, len(tokens))
 
-    def open(self, seq: int, tokens: list[int], *, salt: str = "", owner: int = 0, priority: int = 0) -> int:
+    def open(
+        self,
+        seq: int,
+        tokens: list[int],
+        *,
+        salt: str = "",
+        owner: int = 0,
+        priority: int = 0,
+        longest: int = sys.maxsize,
+    ) -> int:
         """Begin a block table for ``seq`` with the longest prefix of ``tokens`` that the cache holds.
 
         Blocks on the device are shared; after them, blocks of the host tier are swapped in as far as there is room.
         What the sequence used is remembered as used with this ``priority``, of which a lower number is more urgent.
+        It will not come to more than ``longest`` tokens.
         Returns how many tokens are thus computed, at most all but the last.
         """
         chain = PrefixChain(tokens, self.block_size, salt)
-        return self.begin(seq, chain, self.find(chain), owner=owner, priority=priority)
+        return self.begin(seq, chain, self.find(chain), owner=owner, priority=priority, longest=longest)
 
     def find(self, chain: PrefixChain, limit: int | None = None) -> Found:
         """The longest cached prefix of ``chain``, at most ``limit`` blocks, that there is room for on the device."""
@@ -228,9 +239,10 @@ class KVCache:
             blocks.append(place)
         return Found(0, len(blocks), blocks)
 
-    def begin(self, seq: int, chain: PrefixChain, found: Found, *, owner: int, priority: int) -> int:
+    def begin(self, seq: int, chain: PrefixChain, found: Found, *, owner: int, priority: int, longest: int) -> int:
         """As :meth:`open`, with what :meth:`find` found just now."""
-        table = self._new_table(seq, owner, priority, chain.root, chain.root if self._prefix_caching else None)
+        digest = chain.root if self._prefix_caching else None
+        table = self._new_table(seq, owner, priority, chain.root, longest, digest)
         table.skip(chain.tokens[: found.first * self.block_size])
         here, away = ([block for pool, block in found.blocks if pool is tier] for tier in (self.device, self.host))
         self.device.share(here, seq, owner)
@@ -284,8 +296,9 @@ class KVCache:
                 self.device.index.remove((table.at(tail),))  # what a host block holds too is about to change
         if fresh:
             table.extend(self.device.take(fresh, seq, table.owner, table.last))
-            if self.contiguous_blocks:
-                self.device.keep_ahead(self.contiguous_blocks, seq, table.owner, table.last)
+            ahead = min(self.contiguous_blocks, self._blocks_for(table.longest) - table.count)
+            if ahead > 0:
+                self.device.keep_ahead(ahead, seq, table.owner, table.last)
         if length > table.held:
             table.writable = table.count * self.block_size
 
@@ -349,7 +362,7 @@ class KVCache:
     def fork(self, parent: int, child: int, *, owner: int = 0) -> None:
         """``child`` begins with all that ``parent`` holds, in the same blocks."""
         source = self.tables[parent]
-        table = self._new_table(child, owner, source.priority, source.root, source.digest)
+        table = self._new_table(child, owner, source.priority, source.root, source.longest, source.digest)
         table.pool, table.hashed, table.held, table.computed = source.pool, source.hashed, source.held, source.computed
         source.writable = 0
         table.skip(source.passed)
@@ -791,10 +804,12 @@ class KVCache:
         table.pool.give_back(table.seq)
         table.pool.release(table.kept[::-1], table.seq, table.priority)
 
-    def _new_table(self, seq: int, owner: int, priority: int, root: bytes, digest: bytes | None) -> BlockTable:
+    def _new_table(
+        self, seq: int, owner: int, priority: int, root: bytes, longest: int, digest: bytes | None
+    ) -> BlockTable:
         assert seq not in self.tables, f"sequence {seq} is open already"
         row = self._rows.take()
-        table = BlockTable(self._rows, row, self.device, seq, owner, priority, root, digest)
+        table = BlockTable(self._rows, row, self.device, seq, owner, priority, root, longest, digest)
         table.held = table.computed = 0
         self.tables[seq], self._row_of[seq] = table, row
         return table

@@ -7,7 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ...ipc.vocabulary import Refused
 from .cache_groups import CacheGroups
+from .contiguous_cache import ContiguousCache
 from .kv_cache import KVCache
 from .windowed_cache import WindowedCache, window_blocks
 
@@ -81,10 +83,21 @@ def make_cache(
     blocks: Sequence[int],
     block_size: int,
     host_blocks: Sequence[int],
+    *,
+    contiguous: bool = False,
     **settings: Any,
 ) -> KVCache | CacheGroups:
     """The cache of a model's groups of layers, with so many blocks in each one's device and host pool. One group needs
-    no more than a cache of its own. ``settings`` are those of :class:`KVCache`."""
+    no more than a cache of its own. ``settings`` are those of :class:`KVCache`; there are none if it is
+    ``contiguous``.
+
+    Raises:
+        Refused: it should be contiguous, and not all layers hold the same positions.
+    """
+    if contiguous:
+        if len(division.groups) > 1 or division.groups[0].window:
+            raise Refused.value("allocation", "contiguous", "paged for a model with sliding windows")
+        return ContiguousCache(blocks[0], block_size)
     caches = [
         WindowedCache(device, block_size, host, window=group.window, **settings)
         if group.window

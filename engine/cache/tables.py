@@ -71,6 +71,7 @@ class BlockTable:
     owner: int
     priority: int
     root: bytes
+    longest: int  # tokens that the sequence may come to hold
     digest: bytes | None  # of the first `hashed` blocks; none: the rest of the sequence cannot be hashed
     hashed: int = 0
     writable: int = 0  # positions from `held` up to here have slots that no other sequence sees

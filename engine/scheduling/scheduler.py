@@ -460,6 +460,7 @@ class Scheduler:
             salt=request.cache_salt,
             owner=request.number,
             priority=request.priority,
+            longest=request.longest,
         )
         return sequence.found
 

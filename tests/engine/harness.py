@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 from pagedeck.engine.cache.cache_groups import CacheGroups
+from pagedeck.engine.cache.contiguous_cache import ContiguousCache
 from pagedeck.engine.cache.kv_cache import KVCache
 from pagedeck.engine.cache.layer_groups import group_layers
 from pagedeck.engine.cache.storage import KVLayout, KVStorage
@@ -121,7 +122,11 @@ def make_engine(
     """A ``hasty`` one admits whatever fits now, without a thought for how it may grow: preemptions are everyday.
     ``windows``: what each group of layers sees; there are three quarters of the blocks for those after the first."""
     config = EngineConfig(block_size=block_size, **{"token_budget": 32, "max_batch_size": 16, **settings})
-    cache = make_cache(windows, num_blocks, block_size, host_blocks, prefix_caching=config.prefix_caching)
+    cache = (
+        ContiguousCache(num_blocks, block_size)
+        if config.allocation == "contiguous"
+        else make_cache(windows, num_blocks, block_size, host_blocks, prefix_caching=config.prefix_caching)
+    )
     if runner is None:
         first, *others = [(group.num_slots, group.num_host_slots) for group in cache.groups]
         runner = Troubled(*first, others=tuple(TokenMemory(*slots) for slots in others))
