@@ -39,6 +39,7 @@ from ...ipc.vocabulary import FinishReason, Refused, parse_priority
 from ..reconfigure import reconfigure
 from ..request import Request
 from .intake import Intake, Prepared
+from .receipts import Receipts
 
 if TYPE_CHECKING:
     from ..cache.kv_cache import KVCache, PrefixNode
@@ -72,6 +73,7 @@ class Control:
         self._publisher = publisher
         self._send = send
         self._intake = Intake(text, deliver)
+        self._receipts = Receipts()
         self._actions: dict[type[Any], Callable[[str, Any], EngineMessage | None]] = {
             Submit: self._submit,
             Cancel: self._cancel,
@@ -105,6 +107,9 @@ class Control:
     # --- requests ---------------------------------------------------------------------------------------------------
 
     def _submit(self, client: str, message: Submit) -> Accepted | None:
+        known = self._receipts.find(message)
+        if known is not None:
+            return self._repeat(client, known)
         if message.prompt is None and message.messages is None:
             return self._queue(client, message, self._text.prompt(message))
         if message.id in self._intake:
@@ -133,8 +138,24 @@ class Control:
             client=client,
             cache_salt=message.cache_salt,
         )
+        self._receipts.note(message, request)
         self._publisher.submitted(request)
-        return Accepted(id=request.id, number=request.number, prompt_tokens=request.prompt_length)
+        return accepted(request)
+
+    def _repeat(self, client: str, request: Request) -> None:
+        """Answer a request that was submitted before: with what came of it so far, and if it goes on, with the rest."""
+        told, over = self._engine.told(request)
+        if request.client == client and not over:
+            raise Refused(f"A request {request.id!r} was submitted already.", field="id", code="duplicate")
+        if not over:
+            text = "The request was submitted again over another connection, which has its answer from here on."
+            self._send(request.client, Failed(id=request.id, code="duplicate", message=text))
+            request.client = client
+        self._send(client, accepted(request))
+        for output in told:
+            self._send(client, tokens_of(output))
+        if over:
+            self._send(client, ending_of(request))
 
     def _cancel(self, _client: str, message: Cancel) -> Done:
         # Whoever can connect may cancel: the socket belongs to one user.
@@ -146,7 +167,8 @@ class Control:
         return Done(id=message.id)
 
     def cancel_client(self, client: str) -> int:
-        """End all requests of a client that is gone; how many there were."""
+        """End all requests of a client that is gone, which may submit them again; how many there were."""
+        self._receipts.forget([id for id, request in self._engine.requests.items() if request.client == client])
         return self._intake.cancel_client(client) + self._engine.cancel_client(client)
 
     def abandon(self, reason: str) -> None:
@@ -277,6 +299,10 @@ def prefix_block(node: PrefixNode) -> PrefixBlock:
         prefix_hash=key.hex() if isinstance(key, bytes) else "",
         ref_count=int(node.pool.ref[node.block]),
     )
+
+
+def accepted(request: Request) -> Accepted:
+    return Accepted(id=request.id, number=request.number, prompt_tokens=request.prompt_length)
 
 
 def tokens_of(output: Output) -> Tokens:

@@ -37,7 +37,7 @@ class Receipts:
             return None
         if digest != _digest(message):
             raise Refused(
-                f"id is {message.id!r}, which an earlier request had that asked something else; accepted is another id.",
+                f"id is {message.id!r}, which an earlier request had that asked something else; state another id.",
                 field="id",
                 code="duplicate",
             )

@@ -11,9 +11,11 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 import zmq
+from pagedeck.engine import core
 from pagedeck.engine.config import EngineConfig
 from pagedeck.engine.core import Engine
 from pagedeck.engine.serving import switchboard
@@ -290,19 +292,49 @@ def test_bad_requests_are_refused_by_field(
     assert ask(client, 1, max_tokens=2).token_ids() == expected(1, 2)
 
 
-def test_an_id_that_lives_is_refused_and_one_that_ended_is_not(serve: Callable[..., Running]) -> None:
+def test_a_request_submitted_again_goes_to_who_asked_last_and_is_not_run_again(serve: Callable[..., Running]) -> None:
     running = serve(runner=GatedMemory(512))
-    message = Submit(id="mine", token_ids=[1, 2, 3])
+    message = Submit(id="mine", token_ids=prompt(1), sampling=SamplingParams(max_tokens=30, temperature=0.0))
     with Client(running.connection) as one, Client(running.connection) as other:
         first = one.submit(message)
-        assert first.accepted.number == 1
+        running.engine.runner.wait_for_step()
+        second = other.submit(message)
+        other.status()  # it waits for the core by now
         running.engine.runner.gate.set()
-        with pytest.raises(EngineError) as error:
-            other.submit(message).text()
-        assert error.value.code == "duplicate"
-        one.cancel("mine")
-        assert first.finished
+        assert first.accepted.number == second.accepted.number == 1
+        with pytest.raises(EngineError, match="another connection") as error:
+            first.text()
+        assert error.value.code == "duplicate" and first._known_tokens(0) == expected(1, 1)
+        assert second.token_ids() == expected(1) and len(list(second)) == 30
+    with Client(running.connection) as late:
+        again = late.submit(message)
+        assert again.token_ids() == expected(1) and again.text() == second.text()
+        assert again.accepted.number == 1 and again.finished.output_tokens == 30
+        for other_one in (Submit(id="mine", token_ids=[5]), msgspec.structs.replace(message, cache_salt="x")):
+            with pytest.raises(EngineError, match="asked something else") as error:
+                late.submit(other_one).text()
+            assert (error.value.code, error.value.field) == ("duplicate", "id")
+        assert ask(late, 2).accepted.number == 2
+
+
+def test_what_ended_with_its_client_or_is_forgotten_runs_again(
+    serve: Callable[..., Running], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(core, "ENDED_KEPT", 1)
+    running = serve(runner=GatedMemory(512))
+    message = Submit(id="mine", token_ids=prompt(1), sampling=SamplingParams(max_tokens=3, temperature=0.0))
+    with Client(running.connection) as one:
+        assert one.submit(message).accepted.number == 1
+        running.engine.runner.wait_for_step()
+    with Client(running.connection) as other:
+        while running.service._inbox.empty():  # where the goodbye waits for the core
+            other.status()
+        running.engine.runner.gate.set()
+        again = other.submit(message)
+        assert again.token_ids() == expected(1, 3) and again.accepted.number == 2
         assert other.submit(message).accepted.number == 2
+        assert ask(other, 2, 3).token_ids() == expected(2, 3)  # the only one whose output is kept from here on
+        assert other.submit(message).accepted.number == 4
 
 
 # --- prompts that take long to read -----------------------------------------------------------------------------
