@@ -14,6 +14,7 @@ from ..ipc.vocabulary import (
     HISTOGRAM_GROWTH,
     HISTOGRAM_SMALLEST_S,
     PRIORITIES,
+    FinishReason,
     RequestState,
     priority_name,
 )
@@ -26,6 +27,9 @@ RATE_S = 10  # what rates look back on
 _SMALLEST = 1e-5
 _LOG_STEP = math.log(1.02)
 _BUCKETS = 1_050
+
+#: Steps of up to 2**19 tokens are told apart by how many they have, in powers of two.
+STEP_TOKENS_BUCKETS = 20
 
 
 @dataclass(slots=True)
@@ -93,8 +97,10 @@ class Histogram:
 
     def __init__(self) -> None:
         self.counts = np.zeros(HISTOGRAM_BUCKETS, np.int64)
+        self.sum = 0.0  # seconds
 
     def add(self, durations: list[float]) -> None:
+        self.sum += sum(durations)
         scaled = np.log(np.maximum(durations, HISTOGRAM_SMALLEST_S) / HISTOGRAM_SMALLEST_S) / math.log(HISTOGRAM_GROWTH)
         np.add.at(self.counts, np.minimum(scaled.astype(np.int64), HISTOGRAM_BUCKETS - 1), 1)
 
@@ -152,7 +158,10 @@ class Metrics:
         self.clock = clock
         self.counters = Counters()
         self._latencies = {name: Latency() for name in ("ttft", "itl", "queue", "e2e")}
-        self.histograms = {name: {kind: Histogram() for kind in PRIORITIES} for name in self._latencies}  # by class
+        measured = (*self._latencies, "prefill", "decode")
+        self.histograms = {name: {kind: Histogram() for kind in PRIORITIES} for name in measured}  # by class
+        self.ends = dict.fromkeys(FinishReason, 0)  # samples
+        self.step_tokens = [0] * STEP_TOKENS_BUCKETS  # steps, as in telemetry.Stats
         self._rates = Rates(clock())
         self._work = _Seconds(WINDOW_S, 2)  # tokens computed, tokens of them redone
 
@@ -183,10 +192,13 @@ class Metrics:
         times: tuple[float, float, float, float],
     ) -> None:
         """A step ended. ``times``: milliseconds of scheduling, forward, sampling and the rest."""
+        tokens = prefill_tokens + decode_tokens
+        if tokens:
+            self.step_tokens[min((tokens - 1).bit_length(), STEP_TOKENS_BUCKETS - 1)] += 1
         counters = self.counters
         counters.steps += 1
         counters.prompt_tokens += prefill_tokens
-        counters.computed_tokens += prefill_tokens + decode_tokens
+        counters.computed_tokens += tokens
         counters.redone_tokens += redone_tokens
         counters.preemptions += preempted + swapped
         counters.swaps += swapped
@@ -196,13 +208,16 @@ class Metrics:
         counters.other_ms += times[3]
         now = self.clock()
         work = self._work.row(now)
-        work[0] += prefill_tokens + decode_tokens
+        work[0] += tokens
         work[1] += redone_tokens
         if prefill_tokens:
             self._rates.add(prefill_tokens, 0, 0, now)
 
     def ended(self, request: Request, now: float) -> None:
         """A request ended, however it did; latencies count those that finished."""
+        for sequence in request.sequences:
+            if sequence.finish_reason is not None:
+                self.ends[sequence.finish_reason] += 1
         state = request.state
         if state is RequestState.FAILED:
             self.counters.failed += 1
@@ -211,7 +226,11 @@ class Metrics:
         else:
             self.counters.finished += 1
             self._rates.add(0, 0, 1, now)
-            self._measured("e2e", priority_name(request.priority), [now - request.arrival], now)
+            kind = priority_name(request.priority)
+            self._measured("e2e", kind, [now - request.arrival], now)
+            if request.started is not None and request.first_token is not None:
+                self.histograms["prefill"][kind].add([request.first_token - request.started])
+                self.histograms["decode"][kind].add([now - request.first_token])
 
     def _measured(self, latency: str, class_name: str, durations: list[float], now: float) -> None:
         self._latencies[latency].add(durations, now)

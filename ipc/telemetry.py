@@ -118,10 +118,11 @@ class Percentiles(msgspec.Struct, array_like=True):
 
 class Histogram(msgspec.Struct, array_like=True):
     """Durations since the engine started, counted by bucket (see ``vocabulary.HISTOGRAM_SMALLEST_S``). ``counts``: u4
-    little-endian, those of the buckets from ``first`` on; all others are empty."""
+    little-endian, those of the buckets from ``first`` on; all others are empty. ``sum``: of the durations, seconds."""
 
     first: int = 0
     counts: bytes = b""
+    sum: float = 0.0
 
 
 class TierStats(msgspec.Struct):
@@ -229,8 +230,11 @@ class Stats(msgspec.Struct):
     computed_last_minute: int = 0
     redone_last_minute: int = 0
     groups: list[GroupStats] = []  # further groups of layers, as in BlocksUpdate
-    histograms: dict[str, dict[str, Histogram]] = {}  # as latency, by class
+    histograms: dict[str, dict[str, Histogram]] = {}  # as latency, and prefill and decode, by class
     machine: MachineStats | None = None
+    output_tokens: int = 0  # since start
+    ends: dict[str, int] = {}  # samples since start, by vocabulary.FinishReason
+    step_tokens: list[int] = []  # steps since start, by tokens: entry i counts those of more than 2**(i-1), up to 2**i
 
 
 class Event(msgspec.Struct, omit_defaults=True):

@@ -202,7 +202,7 @@ class Publisher:
         return RequestRow(**facts)
 
     def _make_stats(self) -> Stats:
-        facts = self._engine.stats()
+        facts, metrics = self._engine.stats(), self._engine.metrics
         return Stats(
             epoch=self.epoch,
             time=time.time(),
@@ -217,10 +217,13 @@ class Publisher:
                 for name, p in facts.pop("latency").items()
             },
             histograms={
-                name: {kind: histogram(h.counts) for kind, h in classes.items() if h.counts.any()}
+                name: {kind: histogram(h.counts, h.sum) for kind, h in classes.items() if h.counts.any()}
                 for name, classes in facts.pop("histograms").items()
             },
             machine=self._machine.stats(),
+            output_tokens=metrics.counters.output_tokens,
+            ends={reason.value: count for reason, count in metrics.ends.items()},
+            step_tokens=list(metrics.step_tokens),
             cpu_percent=self._process.cpu_percent(),
             memory_bytes=self._process.memory_info().rss,
             device_memory_bytes=self._device_memory(),
@@ -246,11 +249,11 @@ def tier_blocks(pool: BlockPool, slot_bytes: int, ids: np.ndarray | None) -> Tie
     )
 
 
-def histogram(counts: np.ndarray) -> Histogram:
+def histogram(counts: np.ndarray, seconds: float = 0.0) -> Histogram:
     """Without the empty buckets at both ends."""
     filled = np.flatnonzero(counts)
     first, last = int(filled[0]), int(filled[-1])
-    return Histogram(first, counts[first : last + 1].astype("<u4").tobytes())
+    return Histogram(first, counts[first : last + 1].astype("<u4").tobytes(), seconds)
 
 
 def step_record(report: StepReport) -> StepRecord:

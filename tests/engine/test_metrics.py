@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from pagedeck.engine.metrics import Latency, Metrics, Rates
 from pagedeck.engine.request import Request, Sequence
-from pagedeck.ipc.vocabulary import HISTOGRAM_GROWTH, HISTOGRAM_SMALLEST_S, RequestState, SamplingParams
+from pagedeck.ipc.vocabulary import FinishReason, RequestState, SamplingParams
 
 
 class Clock:
@@ -85,6 +85,22 @@ def test_counters_tell_ends_apart() -> None:
     latency = metrics.latency()["e2e"]
     assert latency.count == 2
     assert latency.p50 == pytest.approx(2.0, rel=0.01)
+
+
+def test_totals_are_those_of_dashboards() -> None:
+    clock = Clock()
+    metrics = Metrics(clock)
+    for reason in (FinishReason.STOP, FinishReason.LENGTH):
+        request = Request(1, "a", [1], SamplingParams(), 10, arrival=clock.now - 4, started=clock.now - 3)
+        request.first_token = clock.now - 1
+        request.sequences.append(Sequence(1, request, 0, [1], state=RequestState.FINISHED, finish_reason=reason))
+        metrics.ended(request, clock.now)
+    assert (metrics.ends[FinishReason.STOP], metrics.ends[FinishReason.LENGTH]) == (1, 1)
+    prefill, decode = metrics.histograms["prefill"]["normal"], metrics.histograms["decode"]["normal"]
+    assert (prefill.sum, decode.sum, prefill.counts.sum(), decode.counts.sum()) == (4.0, 2.0, 2, 2)
+    for tokens in (0, 1, 2, 3, 4, 5, 2**30):
+        metrics.step(0, tokens, 0, preempted=0, swapped=0, times=(0.0, 0.0, 0.0, 0.0))
+    assert metrics.step_tokens[:4] == [1, 1, 2, 1] and metrics.step_tokens[-1] == 1
 
 
 def test_a_step_is_split_into_its_times() -> None:
