@@ -6,7 +6,13 @@ import numpy as np
 import pytest
 from pagedeck.engine.metrics import Latency, Metrics, Rates
 from pagedeck.engine.request import Request, Sequence
-from pagedeck.ipc.vocabulary import FinishReason, RequestState, SamplingParams
+from pagedeck.ipc.vocabulary import (
+    HISTOGRAM_GROWTH,
+    HISTOGRAM_SMALLEST_S,
+    FinishReason,
+    RequestState,
+    SamplingParams,
+)
 
 
 class Clock:
