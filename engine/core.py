@@ -23,9 +23,11 @@ from .facts import pool_facts
 from .flight import Flights, Runner, Step
 from .metrics import Metrics
 from .request import Request, Sequence, StepPlan, Work
+from .rules import MakeRules, Rules, wordless
 from .scheduling.beam import BeamSearch, Hypothesis
 from .scheduling.cost import Speeds
 from .scheduling.scheduler import DEFAULT_BUDGET, Scheduler
+from .scores import Scores
 
 if TYPE_CHECKING:
     from .model.detokenizer import TextStream
@@ -39,13 +41,15 @@ ENDED_TOKENS_KEPT = 2_000_000
 
 @dataclass(slots=True)
 class Output:
-    """New tokens of one sample. ``text`` is what became certain with them."""
+    """New tokens of one sample. ``text`` is what became certain with them; ``scores`` has an entry for each, where
+    they were asked for."""
 
     request: Request
     index: int
     token_ids: list[int]
     text: str
     finish_reason: FinishReason | None
+    scores: list[Scores] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -86,7 +90,8 @@ class Engine:
     """Takes requests, plans and runs steps, and hands out tokens.
 
     ``eos_ids`` end a sequence; ``context_length`` bounds prompt plus output; ``vocabulary`` bounds token ids;
-    ``text_stream`` makes the detokenizer of one sequence; ``clock`` gives monotonic seconds.
+    ``text_stream`` makes the detokenizer of one sequence; ``rules`` tells what a request's words mean in tokens, and
+    may be called from any thread; ``clock`` gives monotonic seconds.
     """
 
     def __init__(
@@ -99,6 +104,7 @@ class Engine:
         context_length: int,
         vocabulary: int,
         text_stream: Callable[[SamplingParams], TextStream],
+        rules: MakeRules = wordless,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         if config.token_budget is None:
@@ -107,6 +113,7 @@ class Engine:
         self.cache = cache
         self.runner = runner
         self.eos_ids = eos_ids
+        self.rules = rules
         self.context_length = context_length
         self.vocabulary = vocabulary
         self.scheduler = Scheduler(cache, config, self._prefers_swap)
@@ -142,8 +149,10 @@ class Engine:
         priority: int | str,
         client: str = "",
         cache_salt: str = "",
+        rules: Rules | None = None,
     ) -> Request:
-        """Queue a request; it can run in the very next step.
+        """Queue a request; it can run in the very next step. ``rules`` are those of ``sampling`` where they are known
+        already; making them can take a while.
 
         Raises:
             Refused: anything about it is not acceptable; nothing has changed.
@@ -160,8 +169,12 @@ class Engine:
                 code="queue_full",
             )
         sampling.check()
-        _check_served(sampling)
         self._check_prompt(prompt)
+        if max(sampling.logit_bias, default=0) >= self.vocabulary:
+            wrong = max(sampling.logit_bias)
+            raise Refused.value("logit_bias", wrong, f"token ids from 0 to {self.vocabulary - 1:,}")
+        if rules is None:
+            rules = self.rules(sampling)
         request = Request(
             number=self._last_request + 1,
             id=id,
@@ -170,6 +183,8 @@ class Engine:
             priority=parse_priority(priority),
             client=client,
             cache_salt=cache_salt,
+            rules=rules,
+            ends=frozenset() if sampling.ignore_eos else self.eos_ids,
             forked=sampling.width == 1,
             ranked=sampling.ranked,
             arrival=self.clock(),
@@ -181,7 +196,7 @@ class Engine:
         if sampling.beam_width:
             request.search = BeamSearch(
                 sampling.beam_width,
-                ends=frozenset() if sampling.ignore_eos else self.eos_ids,
+                ends=request.ends,
                 max_tokens=request.longest - len(prompt),
                 length_penalty=sampling.length_penalty,
                 early_stopping=sampling.early_stopping,
@@ -189,7 +204,9 @@ class Engine:
         self._last_request += 1
         for index in range(sampling.width):
             self._last_sequence += 1
-            request.sequences.append(Sequence(self._last_sequence, request, index, list(prompt) if not index else []))
+            sequence = Sequence(self._last_sequence, request, index, list(prompt) if not index else [])
+            sequence.document = rules.document.begin() if rules.document is not None else None
+            request.sequences.append(sequence)
         request.beams = request.sequences[:1] if request.search else []
         self.requests[id] = request
         self.scheduler.add(request.sequences[0])
@@ -222,7 +239,8 @@ class Engine:
             tokens = tokens[: len(tokens) - sum(len(output.token_ids) for output in later)]
             text = text[: len(text) - sum(len(output.text) for output in later)]
             if tokens:
-                outputs.append(Output(request, sequence.index, tokens, text, None))
+                scores = sequence.scores[: len(tokens)]
+                outputs.append(Output(request, sequence.index, tokens, text, None, scores))
         return outputs, over
 
     def set_priority(self, id: str, priority: int | str) -> None:
@@ -363,13 +381,21 @@ class Engine:
                 searching[request.number] = request
                 continue
             sequence.tokens.append(token)
-            if work.scores is not None:
-                sequence.logprob += work.scores.chosen
-            text, reason = self._read(sequence, token)
+            try:
+                text, reason = self._read(sequence, token)
+            except Refused as refused:
+                self._fail(request, refused.code, str(refused))
+                continue
             if text:
                 sequence.pieces.append(text)
+            scores: list[Scores] = []
+            if work.scores is not None:
+                sequence.logprob += work.scores.chosen
+                if request.sampling.logprobs is not None:
+                    scores.append(work.scores)
+                    sequence.scores.append(work.scores)
             if not request.ranked:
-                outputs.append(Output(request, sequence.index, [token], text, reason))
+                outputs.append(Output(request, sequence.index, [token], text, reason, scores))
             if reason is not None:
                 outputs += self._finish(sequence, reason)
         for request in searching.values():
@@ -378,16 +404,22 @@ class Engine:
         return outputs
 
     def _read(self, sequence: Sequence, token: int) -> tuple[str, FinishReason | None]:
-        """The text that the sequence's newest token makes certain, and whether and why it is the last one."""
+        """The text that the sequence's newest token makes certain, and whether and why it is the last one.
+
+        Raises:
+            Refused: the document that it writes cannot be followed any further.
+        """
         sampling = sequence.request.sampling
         stream = self._streams.get(sequence.number)
         if stream is None:
             stream = self._streams[sequence.number] = self._text_stream(sampling)
-        if token in self.eos_ids and not sampling.ignore_eos:
+        if token in sequence.request.ends:
             return stream.flush(), FinishReason.STOP
         text, stopped = stream.push(token)
         if stopped:
             return text, FinishReason.STOP
+        if sequence.document is not None and sequence.document.take(token):
+            return text + stream.flush(), FinishReason.STOP
         if len(sequence.tokens) >= sequence.request.longest:
             return text + stream.flush(), FinishReason.LENGTH
         return text, None
@@ -450,7 +482,9 @@ class Engine:
             sample.index = index
         self._end(request)
         prompt = len(request.prompt)
-        return [Output(request, s.index, s.tokens[prompt:], s.text, s.finish_reason) for s in request.sequences]
+        return [
+            Output(request, s.index, s.tokens[prompt:], s.text, s.finish_reason, s.scores) for s in request.sequences
+        ]
 
     def _stop(self, request: Request, state: RequestState, reason: FinishReason) -> None:
         for sequence in request.sequences:
@@ -459,7 +493,7 @@ class Engine:
         if request.ranked:  # nothing was sent, and nothing will be
             del request.sequences[request.sampling.n :]
             for sequence in request.sequences:
-                sequence.tokens, sequence.pieces = list(request.prompt), []
+                sequence.tokens, sequence.pieces, sequence.scores = list(request.prompt), [], []
                 sequence.state, sequence.finish_reason = state, reason
         self._end(request)
 
@@ -555,20 +589,3 @@ class Engine:
 
 def _tokens_of(request: Request) -> int:
     return len(request.prompt) + sum(len(s.tokens) for s in request.sequences)
-
-
-def _check_served(sampling: SamplingParams) -> None:
-    """Raises :class:`Refused` for what requests can state and this engine does not do."""
-    plain = SamplingParams()
-    for name in (
-        "repetition_penalty",
-        "presence_penalty",
-        "frequency_penalty",
-        "min_tokens",
-        "bad_words",
-        "logit_bias",
-        "logprobs",
-        "json_schema",
-    ):
-        if getattr(sampling, name) != getattr(plain, name):
-            raise Refused.value(name, getattr(sampling, name), f"{getattr(plain, name)!r} on this engine")

@@ -245,8 +245,11 @@ class Flights:
 
 def _must_land(work: Work) -> bool:
     """Whether nothing can be planned before this work has landed: the samples of its request are about to fork from
-    what it leaves in the cache, or its scores decide how the request goes on."""
-    return work.scored or (work.sequence.awaits_fork and work.start + work.count == work.sequence.length - 1)
+    what it leaves in the cache, or what it finds decides how the request goes on."""
+    sequence = work.sequence
+    if work.samples and sequence.request.looks_back:
+        return True
+    return sequence.awaits_fork and work.start + work.count == sequence.length - 1
 
 
 def _runnable(works: list[Work]) -> list[Work]:

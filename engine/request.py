@@ -7,6 +7,7 @@ import time
 from dataclasses import dataclass, field
 
 from ..ipc.vocabulary import FinishReason, Hold, RequestState, SamplingParams, priority_name
+from .rules import Document, Rules
 from .scheduling.beam import BeamSearch
 from .scores import Scores
 
@@ -38,6 +39,8 @@ class Sequence:
     owes: bool = False  # it came back from preemption and has not got any further yet
     found: int = 0  # tokens that were in the cache when it last began, which others may hold too
     logprob: float = 0.0  # the sum of its output's, where samples are ranked by it
+    scores: list[Scores] = field(default_factory=list)  # of its output, where they were asked for
+    document: Document | None = None  # what it writes
     offer: Scores | None = None  # of a beam: what it may go on with, until all beams of its request have theirs
     score: float | None = None  # what it was ranked by
 
@@ -100,6 +103,8 @@ class Request:
     priority: int
     client: str = ""
     cache_salt: str = ""
+    rules: Rules = field(default_factory=Rules)
+    ends: frozenset[int] = frozenset()  # tokens that end an output
     sequences: list[Sequence] = field(default_factory=list)
     arrival: float = field(default_factory=time.monotonic)
     arrival_unix: float = field(default_factory=time.time)
@@ -115,6 +120,12 @@ class Request:
     beams: list[Sequence] = field(default_factory=list)  # those that run, in the order of the search
     error: str = ""
     error_code: str = ""  # as in protocol.Failed
+    edits: bool = field(init=False)  # the model's logits are changed for it
+
+    def __post_init__(self) -> None:
+        sampling, rules = self.sampling, self.rules
+        restricted = sampling.min_tokens > 0 or bool(rules.bad_words) or rules.document is not None
+        self.edits = restricted or sampling.penalises or bool(sampling.logit_bias)
 
     @property
     def state(self) -> RequestState:
@@ -137,6 +148,11 @@ class Request:
     @property
     def prompt_length(self) -> int:
         return len(self.prompt)
+
+    @property
+    def looks_back(self) -> bool:
+        """Whether the host has to know each token before the next one can be chosen."""
+        return self.search is not None or self.rules.look_back
 
     @property
     def output_tokens(self) -> int:
@@ -181,7 +197,8 @@ class Work:
     @property
     def scored(self) -> bool:
         """Whether log-probabilities are wanted with the choice of the next token."""
-        return self.samples and self.sequence.request.ranked
+        request = self.sequence.request
+        return self.samples and (request.ranked or request.sampling.logprobs is not None)
 
     @property
     def prefill(self) -> bool:

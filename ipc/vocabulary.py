@@ -174,6 +174,11 @@ class SamplingParams:
         """Whether samples are compared, so that nothing can be sent before the last of them has ended."""
         return self.beam_width > 0 or self.width > self.n
 
+    @property
+    def penalises(self) -> bool:
+        """Whether tokens are less, or more, probable for having come before."""
+        return self.repetition_penalty != 1 or self.presence_penalty != 0 or self.frequency_penalty != 0
+
     def check(self) -> None:
         """Raises :class:`Refused` for the first field that is out of range."""
 

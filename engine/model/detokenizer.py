@@ -23,12 +23,18 @@ MOST_UNDECIDED = 7
 
 
 class TextStream:
-    """The text of one sequence, token by token. The pushes and the flush add up to the decode of all its tokens."""
+    """The text of one sequence, token by token. The pushes and the flush add up to the decode of all its tokens.
 
-    def __init__(self, decode: Decode, stop: tuple[str, ...] = (), silent: frozenset[int] = frozenset()) -> None:
+    Strings of ``stop`` count in what follows the first ``unstopped`` tokens; those in ``silent`` have no text.
+    """
+
+    def __init__(
+        self, decode: Decode, stop: tuple[str, ...] = (), silent: frozenset[int] = frozenset(), unstopped: int = 0
+    ) -> None:
         self._decode = decode
         self._stop = stop
-        self._silent = silent  # tokens without any text
+        self._silent = silent
+        self._unstopped = unstopped + 1  # pushes until one may end it
         self._window: list[int] = []  # tokens of the last piece of text and those after it
         self._settled = 0  # of them, how many end on a whole character
         self._given = 0  # characters of the window's text passed on already
@@ -42,6 +48,7 @@ class TextStream:
         """
         if self._stopped:
             return "", True
+        self._unstopped -= self._unstopped > 0
         if token in self._silent:
             return "", False
         self._window.append(token)
@@ -68,7 +75,7 @@ class TextStream:
         return rest + held
 
     def _release(self, piece: str) -> tuple[str, bool]:
-        if not self._stop:
+        if not self._stop or self._unstopped:
             return piece, False
         text = self._held + piece
         found = [place for stop in self._stop if (place := text.find(stop)) >= 0]
@@ -92,7 +99,7 @@ def make_text_stream(tokenizer: PreTrainedTokenizerBase | None) -> Callable[[Sam
     decode = _decoder(tokenizer)
     added = getattr(tokenizer, "added_tokens_decoder", {})
     silent = frozenset(tokenizer.all_special_ids) | {id for id, token in added.items() if token.special}
-    return lambda sampling: TextStream(decode, tuple(sampling.stop), silent)
+    return lambda sampling: TextStream(decode, tuple(sampling.stop), silent, sampling.min_tokens)
 
 
 def _decoder(tokenizer: PreTrainedTokenizerBase) -> Decode:

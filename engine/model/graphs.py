@@ -80,22 +80,25 @@ class DecodeGraphs:
         """Numbers of rows up to ``rows`` that between them need every shape that such steps can have."""
         return [*ROWS[: bisect_left(ROWS, rows)], rows][: len(ROWS)] if rows else []
 
-    def run(self, step: PackedStep, fill: Callable[[DeviceStep], None]) -> Tensor:
-        """Logits of the rows of a padded ``step``, padding included, in memory that the next run overwrites. ``fill``
-        puts tokens in their places that only the device knows."""
+    def run(self, step: PackedStep, fill: Callable[[DeviceStep], None]) -> tuple[DeviceStep, Tensor]:
+        """A padded ``step`` on the device, and the logits of its rows, padding included, both in memory that the next
+        run overwrites. ``fill`` puts tokens in their places that only the device knows."""
         assert step.shape is not None
         key = step.shape, step.block_size
         if key not in self._graphs:
             return self._first(step, key, fill)
         buffer, replay = self._graphs[key]
-        fill(ship(step, self._device, buffer))
-        return replay()
+        there = ship(step, self._device, buffer)
+        fill(there)
+        return there, replay()
 
     def clear(self) -> None:
         """Memory that the graphs read or write is no longer theirs."""
         self._graphs.clear()
 
-    def _first(self, step: PackedStep, key: tuple[Shape, int], fill: Callable[[DeviceStep], None]) -> Tensor:
+    def _first(
+        self, step: PackedStep, key: tuple[Shape, int], fill: Callable[[DeviceStep], None]
+    ) -> tuple[DeviceStep, Tensor]:
         """Compute a step of a new shape as any other, then record that for the next ones."""
         buffer = torch.zeros(bytes_of(step), dtype=torch.uint8, device=self._device)
         there = ship(step, self._device, buffer)
@@ -109,4 +112,4 @@ class DecodeGraphs:
             self._failed = True
             self._graphs.clear()
             log.warning("decode steps run without CUDA graphs: %s", str(error).splitlines()[0])
-        return logits
+        return there, logits

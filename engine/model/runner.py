@@ -23,6 +23,7 @@ from .graphs import CudaRecorder, DecodeGraphs
 from .network import Network
 from .packing import DeviceStep, PackedStep, pack, ship
 from .sampler import Sampler
+from .scoring import Scoring
 
 
 class ModelRunner:
@@ -82,13 +83,16 @@ class ModelRunner:
         copied = sum(s.execute(journal, block_size) for s, journal in zip(self.storages, journals, strict=True))
         clock.mark()
         if step is None:
-            return _Landing(self, clock, copied, None)
-        logits = self._forward(step)
+            return _Landing(self, clock, copied)
+        there, logits = self._forward(step)
         clock.mark()
-        self._sampled = self._sample(logits, sampling)
+        scoring = Scoring(logits, sampling) if any(work.scored for work in sampling) else None
+        self._sampled = self._sample(logits, sampling, there)
+        if scoring is not None:
+            scoring.choose(self._sampled)
         tokens = to_host(self._sampled)
         clock.mark()
-        return _Landing(self, clock, copied, tokens)
+        return _Landing(self, clock, copied, tokens, scoring)
 
     def room(self) -> int:
         """The most bytes that the device pools could take now."""
@@ -107,13 +111,14 @@ class ModelRunner:
     def forget(self, seq: int) -> None:
         self._sampler.forget(seq)
 
-    def _forward(self, step: PackedStep) -> Tensor:
-        """Logits [R, V] of the last token of each work that samples."""
+    def _forward(self, step: PackedStep) -> tuple[DeviceStep, Tensor]:
+        """The step on the device, and logits [R, V] of the last token of each work that samples."""
         if step.shape is not None and self.graphs is not None:
-            return self.graphs.run(step, self._fill)[: step.samples]
+            there, logits = self.graphs.run(step, self._fill)
+            return there, logits[: step.samples]
         there = ship(step, self._device)
         self._fill(there)
-        return self._bind(there)()
+        return there, self._bind(there)()
 
     def _fill(self, step: DeviceStep) -> None:
         """Put the tokens in flight into a step: the device has them by now."""
@@ -129,29 +134,40 @@ class ModelRunner:
         paged = PagedContext(layers, self.ops)
         return partial(self.network.logits, step.ids, step.positions, paged, step.sampled)
 
-    def _sample(self, logits: Tensor, sampling: list[Work]) -> Tensor:
-        """The next tokens (int64 [R]), which stay on the device. Work that wants scores has to wait for them."""
+    def _sample(self, logits: Tensor, sampling: list[Work], step: DeviceStep) -> Tensor:
+        """The next tokens (int64 [R]), which stay on the device, after those at ``step.sampled``."""
         if not sampling:
             return self._sampled[:0]
         positions = [work.start + work.count for work in sampling]
-        tokens = self._sampler.sample(logits, [work.sequence for work in sampling], positions)
-        if any(work.scored for work in sampling):
-            self._sampler.score(logits, sampling, tokens.tolist())
-        return tokens
+        newest = step.ids[step.sampled[: len(sampling)]]
+        return self._sampler.sample(logits, [work.sequence for work in sampling], positions, newest)
 
 
 class _Landing:
     """A launch of a :class:`ModelRunner`, which learns how long its parts took when it lands."""
 
-    def __init__(self, runner: ModelRunner, clock: Clock, copied: int, sampled: Tensor | None) -> None:
+    def __init__(
+        self,
+        runner: ModelRunner,
+        clock: Clock,
+        copied: int,
+        sampled: Tensor | None = None,
+        scoring: Scoring | None = None,
+    ) -> None:
         self._runner = runner
         self._clock = clock
         self._copied = copied
         self._sampled = sampled  # on the host once the clock's last mark is reached
+        self._scoring = scoring
 
     def tokens(self) -> list[int]:
         runner = self._runner
         runner.copy_ms, *parts = self._clock.laps()
         runner.forward_ms, runner.sample_ms = parts or (0.0, 0.0)
         runner.bytes_copied = self._copied
-        return [] if self._sampled is None else self._sampled.tolist()
+        if self._sampled is None:
+            return []
+        tokens: list[int] = self._sampled.tolist()
+        if self._scoring is not None:
+            self._scoring.deliver(tokens)
+        return tokens

@@ -2,7 +2,8 @@
 
 Every filter is a threshold on the logit, so a step needs no sort of the vocabulary, and the draw is by inversion in
 the order of token ids: it takes one uniform number, which is a hash of the row's seed, sample index and position. A
-row's token is therefore a function of its own logits and seed, whatever else is in the batch.
+row's token is therefore a function of its own logits and seed, whatever else is in the batch. What requests change of
+their logits first is in :mod:`.edits`.
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ from torch import Tensor, nn
 
 from ...ipc.vocabulary import SamplingParams
 from ..placement import to_device
-from ..request import Sequence, Work
-from ..scores import Scores
+from ..request import Sequence
+from .edits import Edits
 
 #: Largest logits looked at first to find a top-k or top-p threshold; eight times as many when they do not suffice.
 CANDIDATES = 128
@@ -30,13 +31,18 @@ class Sampler:
 
     def __init__(self) -> None:
         self._seeds: dict[int, int] = {}
+        self._edits = Edits()
 
-    def sample(self, logits: Tensor, sequences: list[Sequence], positions: list[int]) -> Tensor:
-        """The next token (int64 [R]) of each row of ``logits`` [R, V]; ``positions`` [R] is where it will stand. It
-        stays on the device.
+    def sample(
+        self, logits: Tensor, sequences: list[Sequence], positions: list[int], newest: Tensor | None = None
+    ) -> Tensor:
+        """The next token (int64 [R]) of each row of ``logits`` [R, V], which may be changed; ``positions`` [R] is where
+        it will stand. ``newest`` (int64 [R]) are the tokens before them; only penalties need these. It stays on the
+        device.
 
         -1 for a row with a NaN or +inf, or without any finite logit. A logit of -inf is never chosen.
         """
+        logits = self._edits.apply(logits, sequences, positions, newest)
         best, tokens = logits.max(dim=-1)
         drawn = [row for row, sequence in enumerate(sequences) if sequence.request.sampling.temperature > 0]
         if drawn:
@@ -51,27 +57,10 @@ class Sampler:
             tokens[rows] = _draw(chosen, best[rows], settings, uniform)
         return torch.where(best.isfinite(), tokens, -1)
 
-    @staticmethod
-    def score(logits: Tensor, works: list[Work], tokens: list[int]) -> None:
-        """Give each of ``works`` that wants them the log-probabilities of its row of ``logits`` [R, V]: of the token
-        chosen for it, and with beams of the most probable ones. Those of -inf are left out."""
-        asking = [row for row, work in enumerate(works) if work.scored and tokens[row] >= 0]
-        if not asking:
-            return
-        rows = torch.tensor(asking, device=logits.device)
-        precision = torch.promote_types(logits.dtype, torch.float32)
-        logprobs = torch.log_softmax(logits[rows].to(precision), dim=-1)
-        chosen = logprobs.gather(1, torch.tensor([tokens[row] for row in asking], device=logits.device)[:, None])
-        wanted = [search.candidates if (search := works[row].sequence.request.search) else 0 for row in asking]
-        best = logprobs.topk(min(max(wanted), logits.shape[1]), dim=1)
-        ids, values = best.indices.tolist(), best.values.tolist()
-        for place, (row, value) in enumerate(zip(asking, chosen[:, 0].tolist(), strict=True)):
-            finite = [p for p in values[place][: wanted[place]] if p > -math.inf]
-            works[row].scores = Scores(value, ids[place][: len(finite)], finite)
-
     def forget(self, seq: int) -> None:
         """Drop what is kept for a sequence that ended."""
         self._seeds.pop(seq, None)
+        self._edits.forget(seq)
 
     def _seed(self, sequence: Sequence) -> int:
         seed = sequence.request.sampling.seed

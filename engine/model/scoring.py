@@ -1,0 +1,45 @@
+"""Log-probabilities of a step's tokens, computed on the device and read when the step has landed."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from ..placement import to_device, to_host
+from ..request import Work
+from ..scores import Scores
+
+
+class Scoring:
+    """The scores that some works of a step want, from ``logits`` [R, V] before anything changes these."""
+
+    def __init__(self, logits: Tensor, works: list[Work]) -> None:
+        self._works = works
+        self._asking = [row for row, work in enumerate(works) if work.scored]
+        self._wanted = [_alternatives(works[row]) for row in self._asking]
+        self._rows = to_device(torch.tensor(self._asking), logits.device)
+        precision = torch.promote_types(logits.dtype, torch.float32)
+        self._logprobs = torch.log_softmax(logits[self._rows].to(precision), dim=-1)
+
+    def choose(self, tokens: Tensor) -> None:
+        """Look up what is wanted, ``tokens`` (int64 [R]) having been chosen; the host does not wait."""
+        chosen = tokens[self._rows].clamp(min=0).unsqueeze(1)
+        best = self._logprobs.topk(min(max(self._wanted), self._logprobs.shape[1]), dim=1)
+        self._found = [to_host(t) for t in (self._logprobs.gather(1, chosen)[:, 0], best.indices, best.values)]
+        del self._logprobs
+
+    def deliver(self, tokens: list[int]) -> None:
+        """Give each work its scores, unless it has no token; the device has come so far. Log-probabilities of -inf
+        are left out."""
+        chosen, ids, values = (t.tolist() for t in self._found)
+        for place, (row, wanted) in enumerate(zip(self._asking, self._wanted, strict=True)):
+            if tokens[row] >= 0:
+                finite = [p for p in values[place][:wanted] if p > -math.inf]
+                self._works[row].scores = Scores(chosen[place], ids[place][: len(finite)], finite)
+
+
+def _alternatives(work: Work) -> int:
+    request = work.sequence.request
+    return request.search.candidates if request.search is not None else request.sampling.logprobs or 0
