@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import pyqtgraph as pg
 from PySide6.QtCore import QCoreApplication, QPoint, Qt
 from PySide6.QtGui import QColor, QPainter, QPaintEvent, QResizeEvent
-from PySide6.QtWidgets import QLabel, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QGridLayout, QLabel, QVBoxLayout, QWidget
 
 from . import quantities, theme
 from .calm_scale import CalmScale
@@ -18,6 +18,7 @@ from .i18n import Translated
 POINTS = 1_500  # a curve of more is thinned out, keeping its peaks
 LABEL_WIDTH, LABEL_HEIGHT = 56, 20  # of an axis' ticks, in pixels
 GAP_S = 5.0  # a longer silence interrupts the curve
+_LOWEST = {"s": 0.001, "%": 0.01, "B": 1024.0}  # where a scale ends at least, by unit; else at 1
 
 
 @dataclass(frozen=True)
@@ -28,16 +29,17 @@ class Series:
 
 
 class Chart(QWidget):
-    """Values over the last ``span`` seconds. ``unit`` is ``s`` (shown as ms or s) or ``tok/s``."""
+    """Values over the last ``span`` seconds. ``unit`` is ``s`` (shown as ms or s), ``%`` (of shares from 0 to 1), ``B``
+    (bytes), or stands behind the number as it is."""
 
     def __init__(self, *, unit: str, stacked: bool = False) -> None:
         super().__init__()
         self._unit = unit
         self._stacked = stacked
         self._series: Sequence[Series] = ()
-        self._scale = CalmScale(0.001 if unit == "s" else 1.0, patience=10)
+        self._scale = CalmScale(_LOWEST.get(unit, 1.0), patience=10)
         self._title = QLabel()
-        self._values = _Values()
+        self._values = Values()
         self._plot = pg.PlotWidget(background=None)
         self._bottom, self._left = _AgoAxis(), _ValueAxis(unit)
         self._plot.setAxisItems({"bottom": self._bottom, "left": self._left})
@@ -78,8 +80,9 @@ class Chart(QWidget):
             return pg.PlotDataItem(pen=None, brush=QColor(series.colour), fillLevel=0.0, connect="finite")
         return pg.PlotDataItem(pen=pg.mkPen(series.colour, width=series.width), connect="finite")
 
-    def draw(self, span: int, ago: np.ndarray, columns: Sequence[np.ndarray]) -> None:
-        """``ago`` is negative seconds, ascending; each column is as long."""
+    def draw(self, span: int, ago: np.ndarray, columns: Sequence[np.ndarray], *, top: float = 0.0) -> None:
+        """``ago`` is negative seconds, ascending; each column is as long. ``top`` is where the scale ends, if that is
+        not to follow the values."""
         first = int(np.searchsorted(ago, -span))
         ago, columns = ago[first:], [column[first:] for column in columns]
         self._values.show_values(
@@ -87,7 +90,7 @@ class Chart(QWidget):
         )
         drawn = np.cumsum(columns, axis=0) if self._stacked else np.asarray(columns)
         finite = drawn[np.isfinite(drawn)]
-        top = self._scale.update(float(finite.max()) if len(finite) else 0.0)
+        top = top or self._scale.update(float(finite.max()) if len(finite) else 0.0)
         for curve, column in zip(self._curves, drawn, strict=True):
             curve.setData(*_broken(*_thinned(ago, column)))
         self._bottom.span, self._left.top, self._left.known = span, top, len(finite) > 0
@@ -110,11 +113,29 @@ class Chart(QWidget):
         return format_value(value, self._unit)
 
 
+def in_pairs(charts: Iterable[QWidget]) -> QWidget:
+    """Charts two beside each other, of one size."""
+    sheet = QWidget()
+    grid = QGridLayout(sheet)
+    grid.setContentsMargins(0, 0, 0, 0)
+    grid.setHorizontalSpacing(3 * theme.GRID)
+    grid.setVerticalSpacing(2 * theme.GRID)
+    for index, chart in enumerate(charts):
+        grid.addWidget(chart, index // 2, index % 2)
+        grid.setColumnStretch(index % 2, 1)
+        grid.setRowStretch(index // 2, 1)
+    return sheet
+
+
 def format_value(value: float, unit: str) -> str:
     if not np.isfinite(value):
         return "–"
     if unit == "s":
         return quantities.duration(float(value))
+    if unit == "%":
+        return quantities.percent(float(value))
+    if unit == "B":
+        return quantities.size(float(value))
     return f"{quantities.number(float(value))}{quantities.NBSP}{unit}"
 
 
@@ -180,7 +201,7 @@ class _ValueAxis(pg.AxisItem):
         return ["0" if not value else format_value(value, unit) if self.known else "" for value in values]
 
 
-class _Values(Translated, QWidget):
+class Values(Translated, QWidget):
     """Names and present values beside their colours, on a second line where one is too short."""
 
     _LINE = 2 * theme.GRID
@@ -232,4 +253,5 @@ class _Values(Translated, QWidget):
         self._fit()
 
     def retranslate(self) -> None:
-        self._widths = []
+        self._widths = []  # a language may be shorter
+        self.show_values([series for series, _ in self._shown], [value for _, value in self._shown])

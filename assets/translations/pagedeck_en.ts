@@ -96,6 +96,16 @@
     </message>
 </context>
 <context>
+    <name>Histogram</name>
+    <message numerus="yes">
+        <source>%Ln measurement(s)</source>
+        <translation>
+            <numerusform>%Ln measurement</numerusform>
+            <numerusform>%Ln measurements</numerusform>
+        </translation>
+    </message>
+</context>
+<context>
     <name>Playground</name>
     <message numerus="yes">
         <source>Sent %Ln request(s) of all classes: watch the map</source>

@@ -757,6 +757,15 @@
     </message>
 </context>
 <context>
+    <name>Histogram</name>
+    <message numerus="yes">
+        <source>%Ln measurement(s)</source>
+        <translation>
+            <numerusform>%Ln 次测量</numerusform>
+        </translation>
+    </message>
+</context>
+<context>
     <name>Inspector</name>
     <message>
         <source>Click a block on the map or a request in the table to see it here in full.</source>
@@ -857,6 +866,42 @@
         <translation>一步的时间花在哪里（一秒内的平均）</translation>
     </message>
     <message>
+        <source>Over time</source>
+        <translation>随时间</translation>
+    </message>
+    <message>
+        <source>Percentiles, throughput and step time over time</source>
+        <translation>百分位数、吞吐量与每步用时随时间的变化</translation>
+    </message>
+    <message>
+        <source>Histograms</source>
+        <translation>分布</translation>
+    </message>
+    <message>
+        <source>How often each latency was how long</source>
+        <translation>各种延迟各有多长、各出现多少次</translation>
+    </message>
+    <message>
+        <source>Machine</source>
+        <translation>机器</translation>
+    </message>
+    <message>
+        <source>Processors, memory and power, where the driver tells</source>
+        <translation>处理器、内存与功率（驱动程序能提供的部分）</translation>
+    </message>
+    <message>
+        <source>All classes</source>
+        <translation>全部类别</translation>
+    </message>
+    <message>
+        <source>Class</source>
+        <translation>类别</translation>
+    </message>
+    <message>
+        <source>Whose latency is shown</source>
+        <translation>显示哪一类请求的延迟</translation>
+    </message>
+    <message>
         <source>2 min</source>
         <translation>2 分钟</translation>
     </message>
@@ -937,6 +982,82 @@
     <message>
         <source>What the engine and the app do appears here.</source>
         <translation>引擎和应用的动作会显示在这里。</translation>
+    </message>
+</context>
+<context>
+    <name>MachineView</name>
+    <message>
+        <source>This engine does not tell how busy its machine is.</source>
+        <extracomment>Charts of a GPU, and the column of the history without which there is nothing to draw.</extracomment>
+        <translation>这个引擎不提供其机器的负载情况。</translation>
+    </message>
+    <message>
+        <source>The engine tells of no GPU: it runs on the CPU, or its driver cannot be asked.</source>
+        <translation>引擎没有提供 GPU 的数据：它运行在 CPU 上，或无法向驱动程序查询。</translation>
+    </message>
+    <message>
+        <source>Processors</source>
+        <translation>处理器</translation>
+    </message>
+    <message>
+        <source>Share of the time of all processors</source>
+        <translation>占所有处理器时间的比例</translation>
+    </message>
+    <message>
+        <source>Memory</source>
+        <translation>内存</translation>
+    </message>
+    <message>
+        <source>Of the machine, and of it the engine&apos;s process</source>
+        <translation>整台机器的用量，以及其中引擎进程的用量</translation>
+    </message>
+    <message>
+        <source>%1: load</source>
+        <translation>%1：负载</translation>
+    </message>
+    <message>
+        <source>Share of the time in which it computed</source>
+        <translation>处于计算中的时间比例</translation>
+    </message>
+    <message>
+        <source>%1: memory</source>
+        <translation>%1：显存</translation>
+    </message>
+    <message>
+        <source>Of all processes, and of it the engine&apos;s</source>
+        <translation>所有进程的用量，以及其中引擎的用量</translation>
+    </message>
+    <message>
+        <source>%1: power</source>
+        <translation>%1：功率</translation>
+    </message>
+    <message>
+        <source>What the board draws; the scale ends at its limit</source>
+        <translation>整块板卡的功率；刻度上限即其功率上限</translation>
+    </message>
+    <message>
+        <source>%1: temperature</source>
+        <translation>%1：温度</translation>
+    </message>
+    <message>
+        <source>Of the chip</source>
+        <translation>芯片温度</translation>
+    </message>
+    <message>
+        <source>engine</source>
+        <translation>引擎</translation>
+    </message>
+    <message>
+        <source>machine</source>
+        <translation>整机</translation>
+    </message>
+    <message>
+        <source>all processes</source>
+        <translation>所有进程</translation>
+    </message>
+    <message>
+        <source>device</source>
+        <translation>设备</translation>
     </message>
 </context>
 <context>
@@ -2205,6 +2326,17 @@
     <message>
         <source>The engine is %1</source>
         <translation>引擎%1</translation>
+    </message>
+</context>
+<context>
+    <name>_Bars</name>
+    <message>
+        <source>Nothing was measured in this time.</source>
+        <translation>这段时间内没有测量结果。</translation>
+    </message>
+    <message>
+        <source>%1 to %2: %3 (%4 of all)</source>
+        <translation>%1 至 %2：%3 次（占全部的 %4）</translation>
     </message>
 </context>
 <context>

@@ -14,7 +14,10 @@ from pagedeck.ipc.telemetry import (
     TOPIC_STATS,
     TOPIC_STEP,
     BlocksUpdate,
+    DeviceStats,
     Event,
+    Histogram,
+    MachineStats,
     Percentiles,
     RequestRow,
     Stats,
@@ -25,10 +28,19 @@ from pagedeck.ipc.telemetry import (
     TierBlocks,
     TierStats,
 )
-from pagedeck.ipc.vocabulary import BlockState
+from pagedeck.ipc.vocabulary import (
+    HISTOGRAM_BUCKETS,
+    HISTOGRAM_GROWTH,
+    HISTOGRAM_SMALLEST_S,
+    PRIORITIES,
+    BlockState,
+)
 
 FIELDS = {"state": "<u1", "ref": "<u2", "fill": "<u2", "owner": "<u4", "last_used": "<u4", "depth": "<u2"}
 BLOCK_BYTES_A_TOKEN = 46_080
+
+#: Latency -> its median in seconds, and how many are measured a second.
+MEASURED = {"ttft": (0.2, 2), "itl": (0.034, 60), "queue": (0.02, 2), "e2e": (2.1, 2)}
 
 
 class Tier:
@@ -99,6 +111,7 @@ class Feeder:
         self.number = 0
         self.time = 1_764_000_000.0
         self.prefix: list[int] = []
+        self.counts = {name: {kind: np.zeros(HISTOGRAM_BUCKETS, np.int64) for kind in PRIORITIES} for name in MEASURED}
         self.finished = 0
 
     def status(self, state: str = "ready") -> EngineStatus:
@@ -184,6 +197,25 @@ class Feeder:
             device_memory_bytes=0, requests=list(self.rows.values()), computed_tokens=20_000, redone_tokens=500,
             computed_last_minute=4_000, redone_last_minute=40,
         )  # fmt: skip
+
+    def measured(self, *, gpu: bool = False) -> Stats:
+        """As :meth:`stats`, with histograms and what the machine tells; each call has measured some more."""
+        stats = self.stats()
+        drawn = np.random.default_rng(self.step + len(self.rows) + int(self.time) % 1_000)
+        for at, (name, (middle, count)) in enumerate(MEASURED.items()):
+            for place, kind in enumerate(PRIORITIES):
+                spread = drawn.lognormal(np.log(middle * (1 + place)), 0.5 + 0.1 * at, count)
+                buckets = np.log(spread / HISTOGRAM_SMALLEST_S) / np.log(HISTOGRAM_GROWTH)
+                np.add.at(self.counts[name][kind], np.clip(buckets, 0, HISTOGRAM_BUCKETS - 1).astype(int), 1)
+        stats.histograms = {
+            name: {kind: Histogram(0, counts.astype("<u4").tobytes()) for kind, counts in classes.items()}
+            for name, classes in self.counts.items()
+        }
+        device = DeviceStats("GPU 1", 0.6 + 0.3 * self.random.random(), 9 << 30, 24 << 30, 240.0, 350.0, 61.0)
+        load = 0.3 + 0.5 * self.random.random()
+        stats.machine = MachineStats(8, load, 11 << 30, 32 << 30, device if gpu else None)
+        stats.device_memory_bytes = 8 << 30 if gpu else 0
+        return stats
 
     def detail(self, number: int) -> RequestDetail:
         request = next(r for r in self.running + self.swapped if r.row.number == number)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 from pagedeck.gui import theme
 from pagedeck.gui.chart import POINTS, format_value
+from pagedeck.gui.durations import EDGES
 from pagedeck.gui.i18n import Languages
 from pagedeck.gui.latency_view import LatencyView
 from pagedeck.gui.state import StepHistory
@@ -189,3 +192,105 @@ def test_a_hidden_view_draws_nothing(shown: Shown) -> None:
     assert len(shown.curve("ttft", 0)[0]) == 3
     shown.view.show()
     assert len(shown.curve("ttft", 0)[0]) == 6
+
+
+# --- histograms and classes -----------------------------------------------------------------------------------------
+
+
+def measure(shown: Shown, seconds: int, *, gpu: bool = False) -> None:
+    for _ in range(seconds):
+        shown.feeder.time += 1
+        shown.link.view.apply(*shown.feeder.message(b"stats", shown.feeder.measured(gpu=gpu)))
+    shown.link.statsChanged.emit()
+
+
+def choose_class(shown: Shown, kind: str) -> None:
+    shown.view.classes.setCurrentIndex(shown.view.classes.findData(kind))
+
+
+def test_percentiles_of_one_class(shown: Shown) -> None:
+    measure(shown, 70)
+    everyone = shown.curve("itl", 0)[1][-1]
+    choose_class(shown, "batch")
+    batch = shown.curve("itl", 0)[1][-1]
+    choose_class(shown, "interactive")
+    interactive = shown.curve("itl", 0)[1][-1]
+    assert interactive < everyone < batch
+    assert batch == pytest.approx(3 * interactive, rel=0.2)
+
+
+def test_histograms_count_what_the_span_holds_by_class(shown: Shown, qtbot: QtBot) -> None:
+    measure(shown, 300)
+    qtbot.mouseClick(shown.view.sheet_buttons[1], Qt.MouseButton.LeftButton)
+    histogram = shown.view.histograms["itl"]
+    assert histogram.bars.total == pytest.approx(120 * 180, rel=0.05)
+    shown.view.set_span(900)
+    assert histogram.bars.total == 299 * 180
+    assert [series.name for series, _ in histogram.key._shown] == ["interactive", "normal", "batch"]
+    assert sum(int(value.replace(",", "")) for _, value in histogram.key._shown) == 299 * 180
+    choose_class(shown, "batch")
+    assert histogram.bars.total == 299 * 60
+    assert histogram.told.text().startswith("17,940 measurements")
+    assert [series.name for series, _ in histogram.key._shown] == ["batch"]
+
+
+def test_bars_hold_every_bucket_once_and_tell_what_they_stand_for(shown: Shown) -> None:
+    measure(shown, 60)
+    shown.view.show_sheet("histograms")
+    for width in (300, 900):
+        shown.view.resize(width, 600)
+        bars = shown.view.histograms["e2e"].bars
+        groups = bars.groups()
+        assert sum(int(bars._whole[first:last].sum()) for first, last in groups) == bars.total
+        assert all(one[1] == other[0] for one, other in itertools.pairwise(groups))
+        fullest = max(groups, key=lambda group: bars._whole[group[0] : group[1]].sum())
+        x = (bars._across(EDGES[fullest[0]]) + bars._across(EDGES[fullest[1]])) / 2
+        told = bars.told_at(x)
+        assert str(int(bars._whole[fullest[0] : fullest[1]].sum())) in told
+        assert " of all)" in told.replace("\u00a0", " ")
+    assert bars.told_at(-5) == ""
+
+
+def test_a_histogram_without_measurements_says_so(shown: Shown) -> None:
+    shown.seconds(3)
+    shown.view.show_sheet("histograms")
+    bars = shown.view.histograms["ttft"].bars
+    assert bars.groups() == [] and bars.told_at(100) == ""
+    assert shown.view.histograms["ttft"].told.text() == "0 measurements"
+    bars.grab()
+
+
+# --- the machine ----------------------------------------------------------------------------------------------------
+
+
+def visible(shown: Shown) -> set[str]:
+    return {name for name, chart in shown.view.machine.charts.items() if chart.isVisible()}
+
+
+def test_a_machine_with_a_gpu_shows_all_that_its_driver_tells(shown: Shown) -> None:
+    shown.view.show_sheet("machine")
+    measure(shown, 5, gpu=True)
+    charts = shown.view.machine.charts
+    assert visible(shown) == set(charts)
+    assert [value for _, value in charts["power"]._values._shown] == ["240\u00a0W"]
+    assert [value for _, value in charts["gpu_memory"]._values._shown] == ["8.0\u00a0GiB", "9.0\u00a0GiB"]
+    assert charts["power"]._left.top == 350.0
+    engine, machine = (float(curve.getData()[1][-1]) for curve in charts["cpu"]._curves)
+    assert engine == pytest.approx(180 / 100 / 8)
+    assert machine == shown.link.view.latency.column("cpu_load")[-1]
+    assert not shown.view.classes.isVisible()
+
+
+def test_what_is_not_told_is_absent_and_said(shown: Shown) -> None:
+    shown.view.show_sheet("machine")
+    measure(shown, 5)
+    assert visible(shown) == {"cpu", "memory"}
+    assert "no GPU" in shown.view.machine.note.text()
+
+
+def test_an_older_engine_tells_nothing_of_its_machine(shown: Shown) -> None:
+    shown.view.show_sheet("machine")
+    shown.seconds(3)
+    assert visible(shown) == {"memory"}
+    assert "does not tell" in shown.view.machine.note.text()
+    assert [value for _, value in shown.view.machine.charts["memory"]._values._shown] == ["3.0\u00a0GiB", "–"]
