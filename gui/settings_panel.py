@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from PySide6.QtCore import Qt, QTimer, Signal
@@ -81,6 +82,7 @@ class SettingsPanel(Translated, QWidget):
     """All settings of the engine. ``said`` carries the sentence for the status bar."""
 
     said = Signal(str)
+    applied = Signal(object)  # ReconfigureReport
 
     def __init__(self, link: EngineLink, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -238,6 +240,20 @@ class SettingsPanel(Translated, QWidget):
     def staged(self) -> dict[str, Any]:
         return {name: editor.value for name, editor in self.editors.items() if editor.staged}
 
+    def stage(self, changes: Mapping[str, Any]) -> None:
+        """Put these values, and no others, into the fields, to be previewed."""
+        self.discard()
+        for name, value in changes.items():
+            if name in self.editors:
+                self.editors[name].stage(value)
+                self._scroll.ensureWidgetVisible(self.editors[name])
+        self.preview()
+
+    def change(self, changes: Mapping[str, Any]) -> None:
+        """Apply these values as they are."""
+        if changes and not self._applying:
+            self._send(dict(changes))
+
     def preview(self) -> None:
         """Ask the engine what the staged edits would do."""
         changes = self.staged
@@ -318,6 +334,7 @@ class SettingsPanel(Translated, QWidget):
                 self.editors[name].settle(after)
         self._show_preset(self.preset.preset)
         self.said.emit(words.report(report, self._link.view.settings))
+        self.applied.emit(report)
 
     def _refused(self, failed: Failed) -> None:
         why = words.refusal(failed, self._link.view.settings)
