@@ -141,6 +141,11 @@ def parser() -> argparse.ArgumentParser:
     _engine_option(stop)
     stop.add_argument("--drain", action="store_true", help="let it finish the requests that it has")
 
+    desktop = commands.add_parser(
+        "desktop", help="put the app among the desktop's programs, with its icon and its file type, or take it away"
+    )
+    desktop.add_argument("action", choices=("install", "remove"), help="for this user")
+
     doctor = commands.add_parser("doctor", help="what this machine has, what is missing, and what to do about it")
     doctor.add_argument("--json", action="store_true", help="for programs")
 
@@ -232,6 +237,10 @@ def _run(options: argparse.Namespace) -> int:
             return stop(options.engine, drain=options.drain)
         case "config":
             return _config(options)
+        case "desktop":
+            from .commands import desktop
+
+            return desktop.install() if options.action == "install" else desktop.remove()
         case "doctor":
             from .commands.doctor import doctor
 
