@@ -10,6 +10,7 @@ from typing import NoReturn
 
 from . import __version__
 from .commands.serve import add_settings
+from .ipc.kv_events import DEFAULT_ENDPOINT, DEFAULT_REPLAY
 from .ipc.vocabulary import Refused
 
 
@@ -102,6 +103,14 @@ def parser() -> argparse.ArgumentParser:
     serve.add_argument(
         "--exit-with-parent", action="store_true", help="stop when standard input closes: when the starter is gone"
     )
+    serve.add_argument(
+        "--kv-events", metavar="ADDRESS", nargs="?", const=DEFAULT_ENDPOINT, help="publish what the prefix cache stores "
+        "and gives up, unencrypted, in the format of vLLM's KV events (without an address: %(const)s)",
+    )  # fmt: skip
+    serve.add_argument(
+        "--kv-events-replay", metavar="ADDRESS", nargs="?", const=DEFAULT_REPLAY, help="repeat there what a subscriber "
+        "missed (without an address: %(const)s)",
+    )  # fmt: skip
     serve.add_argument(
         "--preset", metavar="PRESET", help="settings for a way to use it (`pagedeck config preset` lists them); "
         "options of the command line win",

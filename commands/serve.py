@@ -39,6 +39,8 @@ def serve(options: argparse.Namespace) -> int:
         name="pagedeck" if options.engine is None else options.engine,
         listen=options.listen,
         owned=options.exit_with_parent,
+        kv_events=options.kv_events,
+        kv_events_replay=options.kv_events_replay,
         progress=Progress() if sys.stderr.isatty() else None,  # elsewhere the log says enough
     )
 

@@ -220,10 +220,13 @@ def _start_engine(
     listen: str | None = None,
     ready: bool = True,
     owned: bool = True,
+    kv_events: str | None = None,
+    kv_events_replay: str | None = None,
     **config: Any,
 ) -> Iterator[EngineProcess]:
     config = {"model": str(folder), "device": "cpu", "num_blocks": 256, "block_size": 16, "threads": 1} | config
     what = {"config": config, "name": name, "listen": listen, "owned": owned}
+    what |= {"kv_events": kv_events, "kv_events_replay": kv_events_replay}
     environment = os.environ | {"PAGEDECK_RUNTIME": str(runtime), "PAGEDECK_STATE": str(runtime / "log")}
     process = subprocess.Popen(
         [sys.executable, "-c", _SERVE, json.dumps(what)],

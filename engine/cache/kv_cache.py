@@ -112,6 +112,7 @@ class KVCache:
     """
 
     name = "full"  # which positions it holds
+    window = 0  # positions that a token sees; 0 is all
     leaves_first = True  # a block that can be found can be reached from the beginning: the second and third rule above
 
     def __init__(

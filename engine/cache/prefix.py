@@ -64,9 +64,13 @@ class PrefixChain:
 
 class PrefixIndex:
     """One tier's blocks by content and contents by block, one to one. ``hashed`` (bool, one a block) says which are
-    known by their hash, ``depth`` (u4) where in a chain those are, from 1; 0 is not known."""
+    known by their hash, ``depth`` (u4) where in a chain those are, from 1; 0 is not known.
+
+    Whoever wants to know what changes sets ``touched`` to an empty map and empties it: it gets the keys that came or
+    went since, with whether they were there before."""
 
     def __init__(self, num_blocks: int) -> None:
+        self.touched: dict[bytes | int, bool] | None = None
         self.hashed = np.zeros(num_blocks, np.bool_)
         self._hashed = self.hashed.data
         self.depth = np.zeros(num_blocks, np.uint32)
@@ -104,6 +108,8 @@ class PrefixIndex:
         assert entry.key not in self._block, f"blocks {self._block[entry.key]} and {block} have the same key"
         self._block[entry.key] = block
         self._entry[block] = entry
+        if self.touched is not None:
+            self.touched.setdefault(entry.key, False)
         self._hashed[block] = isinstance(entry.key, bytes)
         self._depth[block] = entry.depth + 1 if isinstance(entry.key, bytes) else 0
 
@@ -112,6 +118,7 @@ class PrefixIndex:
         ``digest``, as far as nothing else is known of them and no other block holds the same. Returns how many, and
         the hash of the last."""
         by_key, entries, each = self._block, self._entry, len(contents) // max(1, len(blocks))
+        touched = {} if self.touched is None else self.touched
         added = 0
         for block in blocks:
             key = chain_digest(digest, contents[added * each : (added + 1) * each])
@@ -119,6 +126,7 @@ class PrefixIndex:
             if known is None and block not in entries:
                 by_key[key] = block
                 entries[block] = Entry(key, digest, depth + added)
+                touched.setdefault(key, False)
             elif known != block or entries[block] != (key, digest, depth + added):
                 break
             digest = key
@@ -134,5 +142,7 @@ class PrefixIndex:
             entry = entries.pop(block, None)
             if entry is not None:
                 del by_key[entry.key]
+                if self.touched is not None:
+                    self.touched.setdefault(entry.key, True)
                 hashed[block] = False
                 depth[block] = 0

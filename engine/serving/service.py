@@ -36,7 +36,9 @@ from ...ipc.vocabulary import EngineState, Refused
 from ..collector import calm
 from ..config import EngineConfig
 from ..facts import setting_facts
+from .cache_events import CacheEvents
 from .control import Control, ending_of, tokens_of
+from .event_socket import EventSocket
 from .intake import Prepared
 from .logs import ROOT, EventHandler, close_log, open_log
 from .publisher import Publisher
@@ -98,12 +100,15 @@ def serve(
     name: str = "pagedeck",
     listen: str | None = None,
     owned: bool = False,
+    kv_events: str | None = None,
+    kv_events_replay: str | None = None,
     progress: Progress | None = None,
 ) -> int:
     """Run an engine until it is told to stop; returns the process's exit code.
 
     ``listen`` is an address for TCP (``tcp://HOST:PORT``), None the private default. An ``owned`` engine ends when its
-    standard input does, unless it was released. SIGTERM and SIGINT let requests go on for ``DRAIN_S`` seconds, and
+    standard input does, unless it was released. Events of the prefix cache are published at ``kv_events`` and repeated
+    at ``kv_events_replay``, if these addresses are given. SIGTERM and SIGINT let requests go on for ``DRAIN_S`` seconds, and
     end everything at once when they come again. ``progress`` is told what loading does and how far it is, and once
     nothing (an empty text) when that is over.
     """
@@ -111,11 +116,12 @@ def serve(
     try:
         log = state_folder() / f"{name}.log"
         endpoint = bind(context, name=name, listen=listen, model=config.model, log=str(log))
+        events = _publish_events(context, endpoint, kv_events, kv_events_replay)
     except Refused as refused:
         print(f"pagedeck: {refused}", file=sys.stderr, flush=True)
         return 1
     handlers = open_log(log)
-    service = Service(config, endpoint, _assemble, progress)
+    service = Service(config, endpoint, _assemble, progress, events)
     if owned:
         threading.Thread(target=_watch_parent, args=(service,), name="parent", daemon=True).start()
     try:
@@ -128,6 +134,18 @@ def serve(
         sys.stderr.flush()
         os._exit(code)
     return code
+
+
+def _publish_events(
+    context: zmq.Context[zmq.Socket[bytes]], endpoint: Endpoint, address: str | None, replay: str | None
+) -> EventSocket | None:
+    if address is None:
+        return None
+    try:
+        return EventSocket(context, address, replay)
+    except Refused:
+        endpoint.close()
+        raise
 
 
 def _assemble(config: EngineConfig, report: Progress) -> Assembled:
@@ -174,12 +192,15 @@ class Service:
         endpoint: Endpoint,
         assemble: Callable[[EngineConfig, Progress], Assembled],
         progress: Progress | None = None,
+        events: EventSocket | None = None,
     ) -> None:
         self.released = False  # by its owner: it lives on without it
         self._config = config
         self._endpoint = endpoint
         self._assemble = assemble
         self._progress = progress
+        self._events = events
+        self._cache_events: CacheEvents | None = None
         self._loader = threading.Thread(target=self._load, name="loader", daemon=True)
         self._inbox: queue.SimpleQueue[object] = queue.SimpleQueue()
         connection = endpoint.connection
@@ -209,6 +230,10 @@ class Service:
         events = EventHandler(connection.epoch, lambda event: self._switchboard.publish(TOPIC_EVENT, event))
         ROOT.addHandler(events)
         self._switchboard.start()
+        if self._events is not None:
+            self._events.start()
+            replayed = f", repeated at {self._events.replay}" if self._events.replay else ""
+            _log.info("Cache events, unencrypted, at %s%s", self._events.endpoint, replayed)
         _log.info("Listening at %s, connection file %s", connection.control, connection.path)
         self._loader.start()
         try:
@@ -249,6 +274,8 @@ class Service:
             self._announce(EngineState.STOPPED, text)
             _log.info("Stopped: %s", text)
         self._switchboard.close()
+        if self._events is not None:
+            self._events.close()
 
     def _loop(self) -> None:
         wait = 0.0
@@ -271,6 +298,8 @@ class Service:
             for request in result.ended:
                 self._switchboard.send(request.client, ending_of(request))
             serving.publisher.stepped(result)
+        if self._cache_events is not None:
+            self._cache_events.publish()
         wait = serving.publisher.tick(time.monotonic())
         self._status.stats = serving.publisher.stats
         return 0.0 if serving.engine.has_work else wait
@@ -359,6 +388,8 @@ class Service:
         publisher = Publisher(self._status.epoch, engine, self._switchboard)
         control = Control(engine, text, publisher, self._switchboard.send, self._inbox.put)
         self._serving = _Serving(engine, control, publisher)
+        if self._events is not None:
+            self._cache_events = CacheEvents(engine.cache, self._events.send)
         calm()
         self._status = msgspec.structs.replace(
             self._status,
