@@ -87,7 +87,7 @@ class Tier:
         """Blocks as events: those that continue one another together, and none before the one that it continues."""
         known = self.pool.index.entries()
         entries = {block: known[block] for block in blocks if isinstance(known[block].key, bytes)}
-        following = {entry.before: block for block, entry in entries.items()}
+        following: dict[bytes | int, int] = {entry.before: block for block, entry in entries.items()}
         for first in sorted(entries, key=lambda block: entries[block].depth):
             run: list[int] = []
             block: int | None = first
@@ -99,10 +99,10 @@ class Tier:
 
     def _event(self, run: list[int]) -> BlockStored:
         pool = self.pool
-        entries = pool.index.entries()
-        first = entries[run[0]]
+        entries = [pool.index.entries()[block] for block in run]
+        first = entries[0]
         return BlockStored(
-            hashes=tuple(short_hash(entries[block].key) for block in run),
+            hashes=tuple(short_hash(entry.key) for entry in entries if isinstance(entry.key, bytes)),
             parent=short_hash(first.before) if first.depth else None,
             token_ids=tuple(pool.contents_of(run).reshape(-1).tolist()),
             block_size=pool.block_size,

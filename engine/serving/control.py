@@ -109,7 +109,8 @@ class Control:
     def _submit(self, client: str, message: Submit) -> Accepted | None:
         known = self._receipts.find(message)
         if known is not None:
-            return self._repeat(client, known)
+            self._repeat(client, known)
+            return None
         if message.prompt is None and message.messages is None:
             return self._queue(client, message, self._text.prompt(message))
         if message.id in self._intake:
