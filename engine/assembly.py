@@ -24,6 +24,7 @@ from .model.linear import pack_linears
 from .model.loading import LoadedModel, choose_device, load_model
 from .model.network import Network
 from .model.runner import ModelRunner
+from .model.words import make_rules
 from .request import Request, Sequence, StepPlan, Work
 
 Report = Callable[[str, float | None], None]
@@ -92,6 +93,7 @@ def assemble(config: EngineConfig, report: Report) -> Assembled:
         context_length=model.context_length,
         vocabulary=model.vocabulary,
         text_stream=make_text_stream(model.tokenizer),
+        rules=make_rules(model.tokenizer, model.vocabulary, model.eos_ids),
     )
     return Assembled(engine, model, config, groups, storages, ops)
 

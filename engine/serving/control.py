@@ -38,6 +38,7 @@ from ...ipc.protocol import (
 from ...ipc.vocabulary import FinishReason, Refused, parse_priority
 from ..reconfigure import reconfigure
 from ..request import Request
+from ..rules import Rules
 from .intake import Intake, Prepared
 from .receipts import Receipts
 
@@ -72,7 +73,7 @@ class Control:
         self._text = text
         self._publisher = publisher
         self._send = send
-        self._intake = Intake(text, deliver)
+        self._intake = Intake(text, engine.rules, deliver)
         self._receipts = Receipts()
         self._actions: dict[type[Any], Callable[[str, Any], EngineMessage | None]] = {
             Submit: self._submit,
@@ -111,7 +112,8 @@ class Control:
         if known is not None:
             self._repeat(client, known)
             return None
-        if message.prompt is None and message.messages is None:
+        worded = message.sampling.bad_words or message.sampling.json_schema
+        if message.prompt is None and message.messages is None and not worded:
             return self._queue(client, message, self._text.prompt(message))
         if message.id in self._intake:
             raise Refused(f"A request {message.id!r} is being read already.", field="id", code="duplicate")
@@ -128,9 +130,9 @@ class Control:
         if isinstance(outcome, Refused):
             self._send(client, Failed(id=message.id, code=outcome.code, message=str(outcome), field=outcome.field))
         else:
-            self._answer(client, message.id, lambda: self._queue(client, message, outcome))
+            self._answer(client, message.id, lambda: self._queue(client, message, *outcome))
 
-    def _queue(self, client: str, message: Submit, prompt: list[int]) -> Accepted:
+    def _queue(self, client: str, message: Submit, prompt: list[int], rules: Rules | None = None) -> Accepted:
         request = self._engine.submit(
             id=message.id,
             prompt=prompt,
@@ -138,6 +140,7 @@ class Control:
             priority=parse_priority(message.priority),
             client=client,
             cache_salt=message.cache_salt,
+            rules=rules,
         )
         self._receipts.note(message, request)
         self._publisher.submitted(request)
@@ -154,7 +157,7 @@ class Control:
             request.client = client
         self._send(client, accepted(request))
         for output in told:
-            self._send(client, tokens_of(output))
+            self._send(client, tokens_of(output, self._text))
         if over:
             self._send(client, ending_of(request))
 
@@ -306,9 +309,15 @@ def accepted(request: Request) -> Accepted:
     return Accepted(id=request.id, number=request.number, prompt_tokens=request.prompt_length)
 
 
-def tokens_of(output: Output) -> Tokens:
+def tokens_of(output: Output, text: Text) -> Tokens:
     """New tokens of one sample as the message that carries them."""
-    return Tokens(id=output.request.id, index=output.index, token_ids=output.token_ids, text=output.text)
+    return Tokens(
+        id=output.request.id,
+        index=output.index,
+        token_ids=output.token_ids,
+        text=output.text,
+        logprobs=text.logprobs(output.token_ids, output.scores),
+    )
 
 
 def ending_of(request: Request) -> Finished | Failed:

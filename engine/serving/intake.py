@@ -1,4 +1,5 @@
-"""Prompts to tokens beside the core loop: a long text must not make everybody else's tokens wait."""
+"""Prompts to tokens beside the core loop, and schemas to grammars: long ones must not make everybody else's tokens
+wait."""
 
 from __future__ import annotations
 
@@ -10,6 +11,7 @@ from dataclasses import dataclass
 
 from ...ipc.protocol import Submit
 from ...ipc.vocabulary import Refused
+from ..rules import MakeRules, Rules
 from .text import Text
 
 _log = logging.getLogger(__name__)
@@ -17,11 +19,11 @@ _log = logging.getLogger(__name__)
 
 @dataclass(slots=True, eq=False)
 class Prepared:
-    """A submission whose prompt was read: its tokens, or why there are none."""
+    """A submission that was read: its prompt's tokens and what its words mean in them, or why there are none."""
 
     client: str
     message: Submit
-    outcome: list[int] | Refused
+    outcome: tuple[list[int], Rules] | Refused
 
 
 class Intake:
@@ -30,8 +32,9 @@ class Intake:
     All methods belong to the core's thread. A submission is known here until it was taken back or cancelled.
     """
 
-    def __init__(self, text: Text, deliver: Callable[[Prepared], None]) -> None:
+    def __init__(self, text: Text, rules: MakeRules, deliver: Callable[[Prepared], None]) -> None:
         self._text = text
+        self._rules = rules
         self._deliver = deliver
         self._queue: queue.SimpleQueue[tuple[str, Submit]] = queue.SimpleQueue()
         self._pending: dict[str, tuple[str, Submit]] = {}
@@ -81,9 +84,10 @@ class Intake:
             if self._pending.get(message.id, (None, None))[1] is message:  # else nobody waits for it any more
                 self._deliver(Prepared(client, message, self._read(message)))
 
-    def _read(self, message: Submit) -> list[int] | Refused:
+    def _read(self, message: Submit) -> tuple[list[int], Rules] | Refused:
         try:
-            return self._text.prompt(message)
+            message.sampling.check()
+            return self._text.prompt(message), self._rules(message.sampling)
         except Refused as refused:
             return refused
         except Exception as error:

@@ -92,6 +92,7 @@ class _Serving:
     engine: Engine
     control: Control
     publisher: Publisher
+    text: Text
 
 
 def serve(
@@ -294,7 +295,7 @@ class Service:
         if serving.engine.has_work:
             result = serving.engine.step()
             for output in result.outputs:
-                self._switchboard.send(output.request.client, tokens_of(output))
+                self._switchboard.send(output.request.client, tokens_of(output, serving.text))
             for request in result.ended:
                 self._switchboard.send(request.client, ending_of(request))
             serving.publisher.stepped(result)
@@ -387,7 +388,7 @@ class Service:
         text = Text(model.tokenizer)
         publisher = Publisher(self._status.epoch, engine, self._switchboard)
         control = Control(engine, text, publisher, self._switchboard.send, self._inbox.put)
-        self._serving = _Serving(engine, control, publisher)
+        self._serving = _Serving(engine, control, publisher, text)
         if self._events is not None:
             self._cache_events = CacheEvents(engine.cache, self._events.send)
         calm()

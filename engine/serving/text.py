@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Any
 
-from ...ipc.protocol import ChatMessage, Submit
+from ...ipc.protocol import ChatMessage, Submit, TokenLogprob
 from ...ipc.vocabulary import Refused
+from ..model.token_text import TokenBytes
+from ..scores import Scores
 
 
 class Text:
@@ -73,6 +76,21 @@ class Text:
             return ""
         text: str = self._tokenizer.decode(token_ids, skip_special_tokens=False, clean_up_tokenization_spaces=False)
         return text
+
+    def logprobs(self, token_ids: list[int], scores: list[Scores]) -> list[TokenLogprob]:
+        """How probable each of ``token_ids`` was, and what else, as clients are told."""
+        return [
+            self._logprob(token, score.chosen, list(map(self._logprob, score.tokens, score.logprobs)))
+            for token, score in zip(token_ids, scores, strict=False)  # there may be no scores
+        ]
+
+    @cached_property
+    def _bytes(self) -> TokenBytes | None:
+        return TokenBytes(self._tokenizer) if self._tokenizer is not None else None
+
+    def _logprob(self, token: int, logprob: float, top: list[TokenLogprob] | None = None) -> TokenLogprob:
+        data = self._bytes.of(token) if self._bytes is not None else b""
+        return TokenLogprob(token, logprob, data.decode(errors="replace"), data, top or [])
 
 
 def _template_message(message: ChatMessage) -> dict[str, Any]:

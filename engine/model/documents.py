@@ -1,0 +1,123 @@
+"""JSON documents: which tokens keep an output within a schema, by llguidance's parser.
+
+A schema is compiled once and its parser copied for each sequence. A compile is bounded by limits on the grammar and by
+the schema's length; it and the masks let other threads run. The tokenizer's trie, which takes a few tenths of a second,
+is made when the first schema comes.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ...ipc.vocabulary import Refused
+from ..rules import Document
+
+if TYPE_CHECKING:
+    from llguidance import LLMatcher, LLTokenizer
+    from transformers import PreTrainedTokenizerBase
+
+#: A model must not be able to write white space for ever: between two parts of a document is one blank, or the
+#: beginning of a line.
+WHITE_SPACE = r"\x20|\r?\n[\x20\t]{0,64}"
+#: Symbols of a compiled grammar.
+MOST_SYMBOLS = 200_000
+#: Compiled schemas that are kept.
+KEPT = 32
+
+
+class Documents:
+    """The schemas of one model. May be called from any thread.
+
+    Args:
+        vocabulary: the model's logits; more than the tokenizer has are never allowed.
+        ends: the tokens that may end a document.
+    """
+
+    def __init__(self, tokenizer: PreTrainedTokenizerBase, vocabulary: int, ends: frozenset[int]) -> None:
+        self._tokenizer = tokenizer
+        self._vocabulary = vocabulary
+        self._ends = ends
+        self._trie: LLTokenizer | None = None
+        self._lock = threading.Lock()
+        self._compiled = lru_cache(KEPT)(self._compile)
+
+    def of(self, schema: str) -> Document:
+        """A document, not begun, of a JSON ``schema``; ``{}`` is any object.
+
+        Raises:
+            Refused: it is no schema, or one that cannot be compiled, in the compiler's words.
+        """
+        with self._lock:
+            return self._compiled(schema)
+
+    def _compile(self, schema: str) -> Document:
+        from llguidance import LLMatcher, LLParserLimits
+
+        trie = self._tokens()
+        try:
+            stated = json.loads(schema)
+            if not isinstance(stated, dict):
+                raise ValueError("it is no JSON object")
+            options: Any = {"whitespace_pattern": WHITE_SPACE}
+            grammar = LLMatcher.grammar_from_json_schema(json.dumps(stated or {"type": "object"}), overrides=options)
+        except (ValueError, RecursionError) as error:
+            raise _refused(schema, str(error)) from error
+        limits = LLParserLimits(max_grammar_size=MOST_SYMBOLS, verbose_errors=False)
+        matcher = LLMatcher(trie, grammar, log_level=0, limits=limits)
+        if matcher.is_error():
+            raise _refused(schema, matcher.get_error())
+        return _JsonDocument(matcher)
+
+    def _tokens(self) -> LLTokenizer:
+        if self._trie is None:
+            from llguidance import LLTokenizer
+            from llguidance.hf import from_tokenizer
+
+            try:
+                self._trie = from_tokenizer(
+                    self._tokenizer,
+                    n_vocab=max(self._vocabulary, len(self._tokenizer)),
+                    eos_token=sorted(self._ends) or None,
+                    slices=LLTokenizer.json_slices(),
+                )
+            except Exception as error:  # whatever a tokenizer of another kind provokes
+                text = f"json_schema cannot be served with this model's tokenizer: {_line(str(error))}."
+                raise Refused(text, field="json_schema") from error
+        return self._trie
+
+
+class _JsonDocument:
+    def __init__(self, matcher: LLMatcher) -> None:
+        self._matcher = matcher
+
+    def begin(self) -> _JsonDocument:
+        return _JsonDocument(self._matcher.deep_copy())
+
+    def take(self, token: int) -> bool:
+        if not self._matcher.consume_token(token):
+            reason = _line(self._matcher.get_error())
+            raise Refused(f"The output cannot follow its json_schema any further: {reason}.", field="json_schema")
+        return self._matcher.is_stopped()
+
+    def allow(self, mask: Any) -> None:
+        bits = np.frombuffer(self._matcher.compute_bitmask(), np.int32)[: len(mask)]
+        mask[: len(bits)] = bits
+
+
+def _refused(schema: str, reason: str) -> Refused:
+    given = schema if len(schema) <= 200 else schema[:200] + "…"
+    return Refused(
+        f"json_schema is {given}; accepted is a JSON schema that can be compiled, and this one cannot: "
+        f"{_line(reason)}.",
+        field="json_schema",
+    )
+
+
+def _line(text: str) -> str:
+    """The words of an error, in one line."""
+    return " ".join(text.replace("<non-verbose/>", "").split()).rstrip(".")
