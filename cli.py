@@ -98,8 +98,11 @@ def parser() -> argparse.ArgumentParser:
     replay.add_argument("file", metavar="FILE", help="as the app's record button writes it (*.pagedeck)")
 
     serve = commands.add_parser("serve", help="run an engine in this terminal", description="Run an engine.")
-    _engine_option(serve, "its name; clients find it by this (default pagedeck)")
-    serve.add_argument("--listen", metavar="ADDRESS", help="tcp://HOST:PORT instead of a socket file of this user")
+    _engine_option(serve, "its name; clients find it by this (default pagedeck)", client=False)
+    serve.add_argument(
+        "--listen", metavar="ADDRESS", help="tcp://HOST:PORT instead of a socket file of this user; telemetry is on "
+        "the port after it, and `pagedeck keys` says who else may connect",
+    )  # fmt: skip
     serve.add_argument(
         "--exit-with-parent", action="store_true", help="stop when standard input closes: when the starter is gone"
     )
@@ -154,6 +157,24 @@ def parser() -> argparse.ArgumentParser:
         "desktop", help="put the app among the desktop's programs, with its icon and its file type, or take it away"
     )
     desktop.add_argument("action", choices=("install", "remove"), help="for this user")
+
+    keys = commands.add_parser("keys", help="who else may connect to engines that listen on TCP")
+    actions = keys.add_subparsers(dest="action", metavar="ACTION", required=True)
+    add = actions.add_parser("add", help="make a key, and the one file that its client connects with")
+    add.add_argument("key", metavar="NAME", help="whose it is; shown beside its requests")
+    add.add_argument(
+        "--operator", action="store_true", help="it may do what you may: see and cancel all requests, read their "
+        "texts, change settings and stop the engine; without this, a key's clients have only their own requests",
+    )  # fmt: skip
+    add.add_argument(
+        "--address", metavar="ADDRESS", help="tcp://HOST:PORT, as the client reaches the engine (default: where it "
+        "listens)",
+    )  # fmt: skip
+    add.add_argument("--output", metavar="FILE", help="the file to hand over (default NAME.json)")
+    add.add_argument("-n", "--name", dest="engine", metavar="NAME", help="which engine (default: the only one)")
+    actions.add_parser("list", help="print the keys that are accepted")
+    revoke = actions.add_parser("revoke", help="accept a key no more, and cut its connections")
+    revoke.add_argument("key", metavar="NAME")
 
     doctor = commands.add_parser("doctor", help="what this machine has, what is missing, and what to do about it")
     doctor.add_argument("--json", action="store_true", help="for programs")
@@ -224,8 +245,16 @@ def parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _engine_option(parser: argparse.ArgumentParser, meaning: str = "which engine (default: the only one)") -> None:
-    parser.add_argument("-n", "--name", dest="engine", metavar="NAME", help=meaning)
+def _engine_option(
+    parser: argparse.ArgumentParser, meaning: str = "which engine (default: the only one)", *, client: bool = True
+) -> None:
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument("-n", "--name", dest="engine", metavar="NAME", help=meaning)
+    if client:
+        which.add_argument(
+            "--connection", dest="engine", metavar="FILE", type=os.path.abspath,  # so that it is none of a name
+            help="the engine of this connection file, or of one that `pagedeck keys add` made",
+        )  # fmt: skip
 
 
 def _run(options: argparse.Namespace) -> int:
@@ -250,6 +279,8 @@ def _run(options: argparse.Namespace) -> int:
             from .commands import desktop
 
             return desktop.install() if options.action == "install" else desktop.remove()
+        case "keys":
+            return _keys(options)
         case "doctor":
             from .commands.doctor import doctor
 
@@ -287,6 +318,20 @@ def _chat(options: argparse.Namespace) -> int:
     )
     sampling.check()
     return chat(options.engine, options.prompt, system=options.system, sampling=sampling)
+
+
+def _keys(options: argparse.Namespace) -> int:
+    from .commands import keys
+
+    if options.action == "add":
+        return keys.add(
+            options.key,
+            operator=options.operator,
+            engine=options.engine,
+            address=options.address,
+            output=options.output,
+        )
+    return keys.show() if options.action == "list" else keys.revoke(options.key)
 
 
 def _config(options: argparse.Namespace) -> int:

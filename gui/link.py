@@ -136,7 +136,7 @@ class _Wire:
         telemetry = self._context.socket(zmq.SUB)
         for topic in TOPICS:
             telemetry.subscribe(topic)
-        endpoint.connect(telemetry, self._connection.telemetry, self._connection.server_key)
+        endpoint.connect(telemetry, self._connection.telemetry, self._connection)
         control, monitor = open_control(self._context, self._connection)
         poller = zmq.Poller()
         for socket in (control, monitor, telemetry, self._incoming):

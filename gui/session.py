@@ -8,7 +8,8 @@ from collections.abc import Sequence
 
 from PySide6.QtCore import QEventLoop, QObject, QTimer, Signal
 
-from ..ipc.endpoint import Connection, find, list_connections, state_folder
+from ..ipc.endpoint import Connection, find, list_connections
+from ..ipc.folders import state_folder
 from ..ipc.protocol import Done, EngineMessage, Release, Shutdown
 from ..ipc.vocabulary import Refused
 from .engine_process import EngineProcess

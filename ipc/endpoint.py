@@ -1,8 +1,9 @@
 """Where engines are: connection files, addresses, keys.
 
 A running engine keeps one file ``<name>.json`` (mode 0600) in the user's runtime folder (0700). It says where the
-sockets are, which process owns them, and on TCP the engine's public key. Reading that file is what entitles a client
-to connect: an ``ipc`` socket lies in the same private folder, and a TCP socket answers only those who know the key.
+sockets are, which process owns them, and on TCP the engine's public key and a key pair to come with. Reading that file
+is what makes a client the owner's: an ``ipc`` socket lies in the same private folder, and a TCP socket answers only
+those who come with a key that it knows. Others are given a file of the same form with a key of theirs (:mod:`.keys`).
 """
 
 from __future__ import annotations
@@ -11,36 +12,39 @@ import contextlib
 import ipaddress
 import os
 import re
-import stat
 import sys
-import tempfile
 import uuid
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import zmq
 
+from .folders import RUNTIME_VARIABLE, check_name, check_private, runtime_folder
+from .keys import KeyPair, engine_keys
 from .protocol import HEARTBEAT_S, MAX_MESSAGE_BYTES, PROTOCOL_VERSION
 from .vocabulary import Refused
-
-#: Overrides of the two folders.
-RUNTIME_VARIABLE = "PAGEDECK_RUNTIME"
-STATE_VARIABLE = "PAGEDECK_STATE"
 
 #: The longest path of a Unix socket: sun_path less its final zero (104 bytes on macOS and the BSDs).
 MAX_SOCKET_PATH = 107 if sys.platform.startswith("linux") else 103
 
+_KEY = re.compile(r"[0-9A-Za-z.\-:+=^!/*?&<>()\[\]{}@%$#]{40}")  # Z85
+
+#: Where ZeroMQ asks about keys.
+_GATE = "inproc://zeromq.zap.01"
+
 #: Silence after which a TCP connection counts as broken, and another one is tried.
 _CONNECTION_DEAD_S = 10.0
-
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
 @dataclass(frozen=True, slots=True)
 class Connection:
-    """One engine as its connection file describes it. ``started`` is the start of its process, in Unix seconds."""
+    """One engine as its connection file describes it. ``started`` is the start of its process, in Unix seconds.
+
+    Keys are Z85 text, and empty for ipc: the engine's public one, and the pair that a client comes with. In a file that
+    was made for a client ``pid`` is 0: it tells where the engine is, whichever runs there.
+    """
 
     name: str
     pid: int
@@ -48,7 +52,9 @@ class Connection:
     protocol: int
     control: str
     telemetry: str
-    server_key: str = ""  # Z85 text; empty for ipc
+    server_key: str = ""
+    public_key: str = ""
+    secret_key: str = ""
     log: str = ""
     model: str = ""
     started: float = 0.0
@@ -60,61 +66,11 @@ class Connection:
         if self.control.startswith("ipc://"):
             return True
         host = tcp_host(self.control)
-        return host == "localhost" or _is_loopback(host)
+        return self.pid > 0 and (host == "localhost" or _is_loopback(host))
 
     def process_alive(self) -> bool:
         """Whether the engine's process still runs, and is not another one that got its number."""
         return process_alive(self.pid, self.started)
-
-
-# --- folders ----------------------------------------------------------------------------------------------------
-
-
-def runtime_folder() -> Path:
-    """The folder of connection files and sockets, made when missing.
-
-    Raises:
-        Refused: it belongs to somebody else or cannot be made.
-    """
-    stated = os.environ.get(RUNTIME_VARIABLE)
-    xdg = os.environ.get("XDG_RUNTIME_DIR")
-    if stated:
-        folder = Path(stated)
-    elif xdg and Path(xdg).is_dir():
-        folder = Path(xdg) / "pagedeck"
-    elif sys.platform in ("darwin", "win32"):
-        import platformdirs
-
-        folder = Path(platformdirs.user_runtime_dir("pagedeck", appauthor=False))
-    else:
-        folder = Path(tempfile.gettempdir()) / f"pagedeck-{os.getuid()}"
-    return _private(folder.absolute(), RUNTIME_VARIABLE)
-
-
-def state_folder() -> Path:
-    """The folder of log files, made when missing."""
-    stated = os.environ.get(STATE_VARIABLE)
-    if stated:
-        return _private(Path(stated).absolute(), STATE_VARIABLE)
-    import platformdirs
-
-    return _private(Path(platformdirs.user_log_dir("pagedeck", appauthor=False)), STATE_VARIABLE)
-
-
-def _private(folder: Path, variable: str) -> Path:
-    try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        facts = folder.stat()
-        if hasattr(os, "getuid"):
-            if facts.st_uid != os.getuid():
-                raise Refused(f"The folder {folder} belongs to another user; state one of yours with {variable}.")
-            if stat.S_IMODE(facts.st_mode) & 0o077:
-                folder.chmod(0o700)
-    except OSError as error:
-        raise Refused(
-            f"The folder {folder} cannot be used ({error.strerror}); state another with {variable}."
-        ) from error
-    return folder
 
 
 # --- processes --------------------------------------------------------------------------------------------------
@@ -139,14 +95,6 @@ def process_alive(pid: int, started: float) -> bool:
 
 
 # --- connection files -------------------------------------------------------------------------------------------
-
-
-def check_name(name: str) -> None:
-    """Raises :class:`Refused` for a name that cannot be a file's."""
-    if not _NAME.fullmatch(name):
-        raise Refused.value(
-            "name", name, "1 to 64 letters, digits, dots, dashes and underscores, a letter or digit first"
-        )
 
 
 def write_connection(connection: Connection) -> Connection:
@@ -230,8 +178,11 @@ def read_connection(path: str | Path) -> Connection:
         connection = msgspec.json.decode(path.read_bytes(), type=Connection)
     except FileNotFoundError:
         raise
-    except (OSError, msgspec.DecodeError) as error:
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
         raise Refused(f"{path} is not a connection file: {error}.") from error
+    keys = (connection.server_key, connection.public_key, connection.secret_key)
+    if any(keys) and not all(_KEY.fullmatch(key) for key in keys):
+        raise Refused(f"{path} is not a connection file: its keys are none.")
     return replace(connection, path=str(path))
 
 
@@ -258,7 +209,10 @@ def find(name: str | None = None) -> Connection:
     """
     if name is not None and (os.sep in name or name.endswith(".json")):
         try:
-            return read_connection(name)
+            connection = read_connection(name)
+            if connection.secret_key:
+                check_private(Path(name))
+            return connection
         except FileNotFoundError:
             raise Refused(f"There is no connection file {name}.", field="name") from None
     live = list_connections()
@@ -287,6 +241,19 @@ def find_successor(connection: Connection) -> Connection | None:
     return found if alive else None
 
 
+def reached_at(address: str, name: str, server_key: str, telemetry: str = "") -> Connection:
+    """An engine as a client elsewhere sees it, whichever runs at ``address``.
+
+    Raises:
+        Refused: that is no address of an engine on TCP.
+    """
+    match = re.fullmatch(r"(tcp://(?:\[[0-9A-Fa-f:.%\w]+\]|[^:/\[\]\s]+)):(\d{1,5})", address)
+    if not match or not 0 < int(match[2]) < 65_535:
+        raise Refused.value("address", address, "tcp://HOST:PORT, as the client reaches it, PORT from 1 to 65534")
+    telemetry = telemetry or f"{match[1]}:{int(match[2]) + 1}"
+    return Connection(name, 0, "", PROTOCOL_VERSION, address, telemetry, server_key)
+
+
 # --- addresses and sockets --------------------------------------------------------------------------------------
 
 
@@ -294,16 +261,42 @@ def find_successor(connection: Connection) -> Connection | None:
 class Endpoint:
     """An engine's two bound sockets and what clients need to know about them.
 
-    ``control`` is a ROUTER, ``telemetry`` an XPUB (a PUB that is told what is subscribed).
+    ``control`` is a ROUTER, ``telemetry`` an XPUB (a PUB that is told what is subscribed). On TCP ``gate``, a REP, is
+    asked about the key of everybody who connects (ZeroMQ's RFC 27), and nobody gets in without an answer.
     """
 
     control: zmq.Socket[bytes]
     telemetry: zmq.Socket[bytes]
     connection: Connection
+    gate: zmq.Socket[bytes] | None = None
+    _shut: list[tuple[zmq.Socket[bytes], str]] = field(default_factory=list)
+
+    def shut(self) -> None:
+        """Break all connections over TCP, and take no other until :meth:`reopen`."""
+        for socket in (self.control, self.telemetry):
+            address = socket.getsockopt_string(zmq.LAST_ENDPOINT).rstrip("\0")
+            socket.unbind(address)
+            self._shut.append((socket, address))
+
+    def reopen(self) -> bool:
+        """Take connections again; False while the system still holds a port."""
+        while self._shut:
+            socket, address = self._shut[-1]
+            try:
+                socket.bind(address)
+            except zmq.ZMQError as error:
+                if error.errno == zmq.EADDRINUSE:
+                    return False
+                raise
+            self._shut.pop()
+        return True
 
     def close(self) -> None:
         self.control.close(linger=500)
         self.telemetry.close(linger=500)
+        if self.gate is not None:
+            self.gate.unbind(_GATE)
+            self.gate.close(linger=0)
         remove_connection(self.connection)
 
 
@@ -311,7 +304,7 @@ def bind(context: zmq.Context[zmq.Socket[bytes]], *, name: str, listen: str | No
     """Open an engine's sockets and claim its name.
 
     ``listen`` None is ``ipc`` in the runtime folder (loopback TCP on systems without it); ``tcp://HOST:PORT`` is TCP
-    with CURVE, telemetry on a port that the system chooses; port 0 lets it choose both.
+    with CURVE, telemetry on the port after it; port 0 lets the system choose both.
 
     Raises:
         Refused: the name or the port is taken, the address is not understood, or the path is too long for a socket.
@@ -330,9 +323,12 @@ def bind(context: zmq.Context[zmq.Socket[bytes]], *, name: str, listen: str | No
         if listen is None and zmq.has("ipc"):
             addresses = _bind_ipc(control, telemetry, epoch)
         else:
-            server_key = _secure(control, telemetry)
+            server, owner = engine_keys(), KeyPair.make()
+            endpoint.gate = _secure(context, control, telemetry, secret=server.secret)
             addresses = _bind_tcp(control, telemetry, listen or "tcp://127.0.0.1:0")
-            endpoint.connection = replace(endpoint.connection, server_key=server_key)
+            endpoint.connection = replace(
+                endpoint.connection, server_key=server.public, public_key=owner.public, secret_key=owner.secret
+            )
         endpoint.connection = replace(
             endpoint.connection, control=addresses[0], telemetry=addresses[1], started=process_started(os.getpid())
         )
@@ -355,26 +351,29 @@ def _notice_dead_connections(socket: zmq.Socket[Any]) -> None:
     socket.set(zmq.HEARTBEAT_TIMEOUT, round(_CONNECTION_DEAD_S * 1000))
 
 
-def connect(socket: zmq.Socket[Any], address: str, server_key: str) -> None:
-    """Connect a client's socket, with a key pair of its own where the engine has a key."""
+def connect(socket: zmq.Socket[Any], address: str, connection: Connection) -> None:
+    """Connect a client's socket to one of the engine's addresses, with the client's keys where the engine has one."""
     set_defaults(socket)
     if not address.startswith("ipc://"):
         _notice_dead_connections(socket)
     socket.set(zmq.IPV6, "[" in address)
-    if server_key:
-        public, secret = zmq.curve_keypair()
-        socket.set(zmq.CURVE_PUBLICKEY, public)
-        socket.set(zmq.CURVE_SECRETKEY, secret)
-        socket.set(zmq.CURVE_SERVERKEY, server_key.encode())
+    if connection.server_key:
+        socket.set(zmq.CURVE_SERVERKEY, connection.server_key.encode())
+        socket.set(zmq.CURVE_PUBLICKEY, connection.public_key.encode())
+        socket.set(zmq.CURVE_SECRETKEY, connection.secret_key.encode())
     socket.connect(address)
 
 
-def _secure(*sockets: zmq.Socket[bytes]) -> str:
-    public, secret = zmq.curve_keypair()
+def _secure(context: zmq.Context[zmq.Socket[bytes]], *sockets: zmq.Socket[bytes], secret: str) -> zmq.Socket[bytes]:
+    """Let only those in whom the gate lets in, which is returned."""
+    gate = context.socket(zmq.REP)
+    gate.bind(_GATE)
     for socket in sockets:
         socket.set(zmq.CURVE_SERVER, 1)
-        socket.set(zmq.CURVE_SECRETKEY, secret)
-    return public.decode()
+        socket.set(zmq.CURVE_SECRETKEY, secret.encode())
+        socket.set(zmq.ZAP_DOMAIN, b"pagedeck")
+        socket.set(zmq.ZAP_ENFORCE_DOMAIN, 1)
+    return gate
 
 
 def _bind_ipc(control: zmq.Socket[bytes], telemetry: zmq.Socket[bytes], epoch: str) -> tuple[str, str]:
@@ -396,7 +395,7 @@ def _bind_ipc(control: zmq.Socket[bytes], telemetry: zmq.Socket[bytes], epoch: s
 def _bind_tcp(control: zmq.Socket[bytes], telemetry: zmq.Socket[bytes], listen: str) -> tuple[str, str]:
     host, port = _parse_tcp(listen)
     bound = []
-    for socket, wanted in ((control, port), (telemetry, 0)):
+    for socket, wanted in ((control, port), (telemetry, port and port + 1)):
         address = f"tcp://{host}:{wanted or '*'}"
         _notice_dead_connections(socket)
         socket.set(zmq.IPV6, "[" in host)
@@ -404,9 +403,10 @@ def _bind_tcp(control: zmq.Socket[bytes], telemetry: zmq.Socket[bytes], listen: 
             socket.bind(address)
         except zmq.ZMQError as error:
             if error.errno == zmq.EADDRINUSE:
-                raise Refused(
-                    f"Port {wanted} of {host} is taken; choose another, or 0 for any.", field="listen"
-                ) from None
+                text = f"Port {wanted} of {host} is taken; choose another, or 0 for any."
+                if socket is telemetry:
+                    text = f"Port {wanted} of {host}, where telemetry would be, is taken; choose another pair, or 0."
+                raise Refused(text, field="listen") from None
             raise Refused(f"Cannot listen on {address}: {zmq.strerror(error.errno or 0)}.", field="listen") from None
         reached = socket.getsockopt_string(zmq.LAST_ENDPOINT).rstrip("\0")
         # Every address of the machine is one to listen on, not one to connect to.
@@ -415,9 +415,9 @@ def _bind_tcp(control: zmq.Socket[bytes], telemetry: zmq.Socket[bytes], listen: 
 
 
 def _parse_tcp(listen: str) -> tuple[str, int]:
-    accepted = "tcp://HOST:PORT, HOST being an address of this machine"
+    accepted = "tcp://HOST:PORT, HOST being an address of this machine and PORT up to 65534"
     match = re.fullmatch(r"tcp://(\[[0-9A-Fa-f:.%\w]+\]|[^:/\[\]]+):(\d{1,5})", listen)
-    if not match or int(match[2]) > 65_535:
+    if not match or int(match[2]) > 65_534:
         raise Refused.value("listen", listen, accepted)
     # A name can resolve to an address that was not meant; localhost alone is clear.
     host = "127.0.0.1" if match[1] == "localhost" else match[1]

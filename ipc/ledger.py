@@ -26,22 +26,22 @@ class Ledger:
 
     def __init__(self) -> None:
         self.heard = 0  # the number of the last message that was taken
-        self._said = 0
+        self.said = 0  # the number of the last message that was sent
         self._written = 0
         self._kept: deque[tuple[int, bytes]] = deque()
         self._kept_bytes = 0
 
     def write(self, message: Message) -> bytes:
         """The frame that says ``message`` next; it counts as said with :meth:`sent`."""
-        self._written = 0 if isinstance(message, _UNNUMBERED) else self._said + 1
+        self._written = 0 if isinstance(message, _UNNUMBERED) else self.said + 1
         return encode(msgspec.structs.replace(message, serial=self._written, seen=self.heard))
 
     def sent(self, frame: bytes) -> None:
         """The frame that was written last went to the socket."""
         if not self._written:
             return
-        self._said = self._written
-        self._kept.append((self._said, frame))
+        self.said = self._written
+        self._kept.append((self.said, frame))
         self._kept_bytes += len(frame)
         while self._kept_bytes > MAX_KEPT_BYTES:
             self._forget_oldest()
@@ -60,7 +60,7 @@ class Ledger:
     def unseen(self, seen: int) -> list[bytes] | None:
         """What the other side misses if ``seen`` is the last that it has; None if some of it is forgotten."""
         missing = [frame for serial, frame in self._kept if serial > seen]
-        return missing if len(missing) == self._said - seen else None
+        return missing if len(missing) == self.said - seen else None
 
     def _forget_oldest(self) -> None:
         _, frame = self._kept.popleft()

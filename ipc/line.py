@@ -35,6 +35,9 @@ _MONITOR_EVENT = struct.Struct("=hi")  # event, value
 #: How the ids of hellos over new connections begin; ids of calls look otherwise.
 _AGAIN = "again-"
 
+#: Handshakes in a row after which a failure is the key's. One can also be cut off by a door that shuts just then.
+_TELLING = 4
+
 #: What an engine answers a client whose conversation is over.
 _OVER = ("slow_client", "lost")
 
@@ -80,7 +83,7 @@ def open_control(context: zmq.Context[Any], connection: Connection) -> tuple[Any
     control.set(zmq.SNDHWM, 0)  # the engine reads whatever comes; what it refuses it says
     control.set(zmq.RCVHWM, 0)
     control.set(zmq.ROUTING_ID, f"client-{uuid.uuid4().hex}".encode())  # the same over every connection
-    connect(control, connection.control, connection.server_key)
+    connect(control, connection.control, connection)
     return control, monitor
 
 
@@ -104,11 +107,14 @@ class Line:
         self._failed_handshakes = 0
         self._shaking = False
         self._known = False  # whether a handshake succeeded ever
+        self._first = ""  # the id of the first hello
+        self._heard = False  # whether anything ever came
 
     # --- the conversation -----------------------------------------------------------------------------------------
 
     def hello(self, id: str) -> Hello:
         """What to say first."""
+        self._first = self._first or id
         return Hello(id=id, client=self._name, numbered=True, pid=os.getpid() if self._connection.local else 0)
 
     def write(self, message: Message) -> bytes:
@@ -125,6 +131,7 @@ class Line:
     def read(self, frame: bytes) -> EngineMessage | None:
         """The message of a frame, unless it came before, or was about the conversation itself."""
         self._asked = None
+        self._heard = True
         try:
             message = protocol.decode_engine(frame)
         except msgspec.DecodeError as error:
@@ -165,6 +172,12 @@ class Line:
         self._due = [self._ledger.write(self.hello(self._again))]
         self._restarted(EngineError.of(reason))
 
+    def _hello_again(self) -> Hello:
+        """Over a new connection; where nothing came over the last, the engine may not know this client at all."""
+        if not self._heard and not self._ledger.said:
+            return self.hello(self._first)
+        return msgspec.structs.replace(self.hello(self._again), resumes=True)
+
     # --- the engine's health --------------------------------------------------------------------------------------
 
     def next_ping(self, now: float) -> float:
@@ -192,12 +205,14 @@ class Line:
             self._shaking = False
             self._failed_handshakes = 0
             if self._known:
-                self._due.append(self._ledger.write(msgspec.structs.replace(self.hello(self._again), resumes=True)))
+                self._due.append(self._ledger.write(self._hello_again()))
             self._known = True
+        elif kind == zmq.EVENT_HANDSHAKE_FAILED_AUTH:  # not tried again by the socket
+            self._failed_handshakes = _TELLING
         elif self._known:  # the key is right; whatever broke is the connection
             self._shaking = False
         elif kind == zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL:  # not tried again by the socket
-            self._failed_handshakes = 2
+            self._failed_handshakes = _TELLING
         elif kind != zmq.EVENT_DISCONNECTED or self._shaking:  # told off, or cut off before the handshake was done
             self._shaking = False
             self._failed_handshakes += 1
@@ -205,9 +220,9 @@ class Line:
     def refusal(self) -> EngineGone | None:
         """Why whoever listens does not accept this client's key, if so."""
         c = self._connection
-        if self._failed_handshakes < 2:
+        if self._failed_handshakes < _TELLING:
             return None
-        key = "the key in use is not the engine's" if c.server_key else "the engine wants a key"
+        key = "the engine knows another key, or this one no more" if c.server_key else "the engine wants a key"
         return EngineGone(f"Whoever listens at {c.control} does not accept this connection: {key}.", code="key")
 
     def verdict(self, now: float) -> EngineGone | None:

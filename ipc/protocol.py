@@ -276,7 +276,8 @@ class Failed(Message):
     """A request or message that could not be served. ``code`` is for programs, ``message`` one sentence for people.
 
     Codes: ``invalid``, ``protocol``, ``loading``, ``draining``, ``unknown_request``, ``duplicate``, ``too_long``,
-    ``queue_full``, ``too_large``, ``model``, ``internal``, ``shutdown``, ``slow_client``, ``lost``.
+    ``queue_full``, ``too_large``, ``too_many_clients``, ``too_many_requests``, ``forbidden``, ``model``, ``internal``,
+    ``shutdown``, ``slow_client``, ``lost``.
     """
 
     code: str = "internal"

@@ -56,7 +56,7 @@ class Subscription:
         self._socket.set(zmq.RCVHWM, queue)
         for topic in topics:
             self._socket.set(zmq.SUBSCRIBE, topic)
-        connect(self._socket, connection.telemetry, connection.server_key)
+        connect(self._socket, connection.telemetry, connection)
 
     @property
     def lost(self) -> dict[str, int]:

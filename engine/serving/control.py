@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from ...ipc.protocol import (
     FAMILY_MAX,
@@ -27,20 +28,25 @@ from ...ipc.protocol import (
     Reconfigure,
     Reconfigured,
     ReconfigureReport,
+    Release,
     RequestDetail,
     SampleResult,
     SetPriority,
     SharedWith,
+    Shutdown,
     SnapshotReply,
     Submit,
     Tokens,
 )
+from ...ipc.telemetry import RequestRow
 from ...ipc.vocabulary import FinishReason, Refused, parse_priority
 from ..reconfigure import reconfigure
 from ..request import Request
 from ..rules import Rules
+from .doorkeeper import OWNER
 from .intake import Intake, Prepared
 from .receipts import Receipts
+from .switchboard import user_of
 
 if TYPE_CHECKING:
     from ..cache.kv_cache import KVCache, PrefixNode
@@ -52,6 +58,22 @@ _log = logging.getLogger(__name__)
 
 #: Bytes that one block takes in a snapshot.
 _BLOCK_BYTES = 15
+
+
+#: What only operators may ask for.
+FOR_OPERATORS = (Reconfigure, Release, Shutdown)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Caller:
+    """Who sent a message, and what it may see."""
+
+    client: str
+    operator: bool
+
+    def owns(self, client: str) -> bool:
+        """Whether what ``client`` asked for is the caller's, too: it came with the same key."""
+        return self.operator or client == self.client or user_of(client) == user_of(self.client) != OWNER
 
 
 class Control:
@@ -75,7 +97,7 @@ class Control:
         self._send = send
         self._intake = Intake(text, engine.rules, deliver)
         self._receipts = Receipts()
-        self._actions: dict[type[Any], Callable[[str, Any], EngineMessage | None]] = {
+        self._actions: dict[type[Any], Callable[[Caller, Any], EngineMessage | None]] = {
             Submit: self._submit,
             Cancel: self._cancel,
             SetPriority: self._set_priority,
@@ -90,9 +112,11 @@ class Control:
         """Whether any request is running, waiting or being read."""
         return self._engine.has_work or len(self._intake) > 0
 
-    def handle(self, client: str, message: ClientMessage) -> None:
-        """Carry out one message. Whatever is wrong with it is answered and goes no further."""
-        self._answer(client, message.id, lambda: self._actions[type(message)](client, message))
+    def handle(self, client: str, message: ClientMessage, operator: bool) -> None:
+        """Carry out one message. Whatever is wrong with it is answered and goes no further. Who is no ``operator`` sees
+        and changes only the requests of its own user."""
+        caller = Caller(client, operator)
+        self._answer(client, message.id, lambda: self._actions[type(message)](caller, message))
 
     def _answer(self, client: str, id: str, action: Callable[[], EngineMessage | None]) -> None:
         try:
@@ -107,10 +131,11 @@ class Control:
 
     # --- requests ---------------------------------------------------------------------------------------------------
 
-    def _submit(self, client: str, message: Submit) -> Accepted | None:
+    def _submit(self, caller: Caller, message: Submit) -> Accepted | None:
+        client = caller.client
         known = self._receipts.find(message)
         if known is not None:
-            self._repeat(client, known)
+            self._repeat(caller, known)
             return None
         worded = message.sampling.bad_words or message.sampling.json_schema
         if message.prompt is None and message.messages is None and not worded:
@@ -146,10 +171,10 @@ class Control:
         self._publisher.submitted(request)
         return accepted(request)
 
-    def _repeat(self, client: str, request: Request) -> None:
+    def _repeat(self, caller: Caller, request: Request) -> None:
         """Answer a request that was submitted before: with what came of it so far, and if it goes on, with the rest."""
-        told, over = self._engine.told(request)
-        if request.client == client and not over:
+        client, (told, over) = caller.client, self._engine.told(request)
+        if not caller.owns(request.client) or (request.client == client and not over):
             raise Refused(f"A request {request.id!r} was submitted already.", field="id", code="duplicate")
         if not over:
             text = "The request was submitted again over another connection, which has its answer from here on."
@@ -161,8 +186,15 @@ class Control:
         if over:
             self._send(client, ending_of(request))
 
-    def _cancel(self, _client: str, message: Cancel) -> Done:
-        # Whoever can connect may cancel: the socket belongs to one user.
+    def _check_own(self, caller: Caller, id: str) -> None:
+        """Raises :class:`Refused` for a request of others', as for one that there is not."""
+        request = self._engine.requests.get(id)
+        client = self._intake.client_of(id) if id in self._intake else request.client if request else caller.client
+        if not caller.owns(client):
+            raise unknown(id)
+
+    def _cancel(self, caller: Caller, message: Cancel) -> Done:
+        self._check_own(caller, message.request)
         if message.request in self._intake:
             owner = self._intake.cancel(message.request)
             self._send(owner, Finished(id=message.request, samples=[SampleResult(0, FinishReason.CANCELLED.value, 0)]))
@@ -181,8 +213,9 @@ class Control:
         for client, id in [*live, *self._intake.cancel_all()]:
             self._send(client, Failed(id=id, code="shutdown", message=reason))
 
-    def _set_priority(self, _client: str, message: SetPriority) -> Done:
+    def _set_priority(self, caller: Caller, message: SetPriority) -> Done:
         priority = parse_priority(message.priority)
+        self._check_own(caller, message.request)
         if message.request in self._intake:
             self._intake.set_priority(message.request, priority)
             return Done(id=message.id)
@@ -195,7 +228,7 @@ class Control:
 
     # --- settings ---------------------------------------------------------------------------------------------------
 
-    def _reconfigure(self, _client: str, message: Reconfigure) -> Reconfigured:
+    def _reconfigure(self, _caller: Caller, message: Reconfigure) -> Reconfigured:
         done = reconfigure(self._engine, message.changes, dry_run=message.dry_run)
         report = ReconfigureReport(**{f.name: getattr(done, f.name) for f in dataclasses.fields(done)})
         if not message.dry_run:
@@ -204,7 +237,7 @@ class Control:
 
     # --- looking ----------------------------------------------------------------------------------------------------
 
-    def _snapshot(self, _client: str, message: GetSnapshot) -> SnapshotReply:
+    def _snapshot(self, caller: Caller, message: GetSnapshot) -> SnapshotReply:
         cache = self._engine.cache
         blocks = sum(group.device.num_blocks + group.host.num_blocks for group in cache.groups)
         if blocks * _BLOCK_BYTES > MAX_MESSAGE_BYTES - 1_000_000:
@@ -215,10 +248,15 @@ class Control:
             epoch=self._publisher.epoch,
             sequences=self._publisher.sequences(),
             blocks=self._publisher.snapshot(),
-            requests=[self._publisher.row(request) for request in requests],
+            requests=[self._row(caller, request) for request in requests],
         )
 
-    def _describe_block(self, _client: str, message: DescribeBlock) -> BlockDetail:
+    def _row(self, caller: Caller, request: Request) -> RequestRow:
+        """A request's row; of others', what it does and not what it is called."""
+        row = self._publisher.row(request)
+        return row if caller.owns(request.client) else msgspec.structs.replace(row, id="", client="", error="")
+
+    def _describe_block(self, caller: Caller, message: DescribeBlock) -> BlockDetail:
         if message.tier not in ("device", "host"):
             raise Refused.value("tier", message.tier, "device or host")
         cache = self._group(message.group)
@@ -230,7 +268,8 @@ class Control:
         sequences = {s.number: s for request in self._engine.requests.values() for s in request.sequences}
         ancestors, children = cache.family(message.tier, message.block)
         copy = cache.copy_of(message.tier, message.block)
-        return BlockDetail(
+        owners = [(sequences[number], position) for number, position in facts.owners if number in sequences]
+        detail = BlockDetail(
             id=message.id,
             tier=message.tier,
             block=message.block,
@@ -239,11 +278,7 @@ class Control:
             fill=facts.fill,
             last_used=facts.last_used,
             prefix_hash=facts.digest,
-            owners=[
-                BlockOwner(sequences[number].request.number, sequences[number].index, position)
-                for number, position in facts.owners
-                if number in sequences
-            ],
+            owners=[BlockOwner(s.request.number, s.index, position) for s, position in owners],
             token_ids=facts.token_ids,
             text=self._text.of(facts.token_ids),
             group=message.group,
@@ -254,11 +289,16 @@ class Control:
             child_count=len(children),
             copy=-1 if copy is None else copy,
         )
+        if caller.operator or any(caller.owns(s.request.client) for s, _ in owners):
+            return detail
+        return without_content(detail)
 
-    def _describe_request(self, _client: str, message: DescribeRequest) -> RequestDetail:
-        if message.request in self._intake:
+    def _describe_request(self, caller: Caller, message: DescribeRequest) -> RequestDetail:
+        if message.request in self._intake and caller.owns(self._intake.client_of(message.request)):
             raise Refused(f"The prompt of {message.request!r} is still being read.", code="unknown_request")
-        request = self._engine.requests.get(message.request) or _latest(self._engine.ended, message.request)
+        live = self._engine.requests.get(message.request)
+        known = [*self._engine.ended, live] if live else self._engine.ended
+        request = _latest([r for r in known if caller.owns(r.client)], message.request)
         cache = self._group(message.group)
         held = [cache.tables[s.number] for s in request.sequences if s.number in cache.tables]
         return RequestDetail(
@@ -309,6 +349,18 @@ def accepted(request: Request) -> Accepted:
     return Accepted(id=request.id, number=request.number, prompt_tokens=request.prompt_length)
 
 
+def without_content(detail: BlockDetail) -> BlockDetail:
+    """What a block does, and nothing of what it holds: a hash would confirm a guess."""
+    return msgspec.structs.replace(
+        detail,
+        token_ids=[],
+        text="",
+        prefix_hash="",
+        ancestors=[msgspec.structs.replace(block, prefix_hash="") for block in detail.ancestors],
+        children=[msgspec.structs.replace(block, prefix_hash="") for block in detail.children],
+    )
+
+
 def tokens_of(output: Output, text: Text) -> Tokens:
     """New tokens of one sample as the message that carries them."""
     return Tokens(
@@ -349,11 +401,18 @@ def describe(report: ReconfigureReport) -> str:
     )
 
 
+def forbidden(message: ClientMessage, user: str) -> Failed:
+    """The answer to who may not ask for that."""
+    verb = type(message).__name__.lower()
+    text = f"The key {user!r} may not {verb} this engine; one made with `pagedeck keys add --operator` may."
+    return Failed(id=message.id, code="forbidden", message=text)
+
+
 def unknown(id: str) -> Refused:
     return Refused(f"No request {id!r} is running or waiting.", code="unknown_request", field="request")
 
 
-def _latest(ended: deque[Request], id: str) -> Request:
+def _latest(ended: list[Request], id: str) -> Request:
     for request in reversed(ended):
         if request.id == id:
             return request

@@ -58,6 +58,9 @@ class Intake:
         del self._pending[prepared.message.id]
         return True
 
+    def client_of(self, id: str) -> str:
+        return self._pending[id][0]
+
     def cancel(self, id: str) -> str:
         """Forget a submission; returns its client."""
         return self._pending.pop(id)[0]

@@ -20,9 +20,9 @@ import msgspec
 import zmq
 
 from ... import __version__
-from ...ipc.endpoint import Endpoint, bind, remove_connection, state_folder
+from ...ipc.endpoint import Endpoint, bind, remove_connection
+from ...ipc.folders import state_folder
 from ...ipc.protocol import (
-    ClientMessage,
     Done,
     EngineStatus,
     Failed,
@@ -37,12 +37,12 @@ from ..collector import calm
 from ..config import EngineConfig
 from ..facts import setting_facts
 from .cache_events import CacheEvents
-from .control import Control, ending_of, tokens_of
+from .control import FOR_OPERATORS, Control, ending_of, forbidden, tokens_of
 from .event_socket import EventSocket
 from .intake import Prepared
 from .logs import ROOT, EventHandler, close_log, open_log
 from .publisher import Publisher
-from .switchboard import ClientGone, Received, Switchboard, SwitchboardFailed
+from .switchboard import ClientGone, Received, Switchboard, SwitchboardFailed, user_of
 from .text import Text
 
 if TYPE_CHECKING:
@@ -325,7 +325,7 @@ class Service:
 
     def _handle(self, item: object) -> None:
         if isinstance(item, Received):
-            self._receive(item.client, item.message)
+            self._receive(item)
         elif isinstance(item, Prepared):
             assert self._serving is not None
             self._serving.control.submit_prepared(item)
@@ -347,8 +347,11 @@ class Service:
         elif isinstance(item, SwitchboardFailed):
             raise RuntimeError("the socket thread ended")
 
-    def _receive(self, client: str, message: ClientMessage) -> None:
-        if isinstance(message, Shutdown):
+    def _receive(self, received: Received) -> None:
+        client, message = received.client, received.message
+        if isinstance(message, FOR_OPERATORS) and not received.operator:
+            self._switchboard.send(client, forbidden(message, user_of(client)))
+        elif isinstance(message, Shutdown):
             self._stop_for(_Stop("A client asked for it.", None if message.drain else 0.0))
             self._switchboard.send(client, Done(id=message.id))
         elif isinstance(message, Release):
@@ -358,7 +361,7 @@ class Service:
             text = "The engine is about to stop and takes nothing new."
             self._switchboard.send(client, Failed(id=message.id, code="draining", message=text))
         elif self._serving is not None:
-            self._serving.control.handle(client, message)
+            self._serving.control.handle(client, message, received.operator)
         else:
             text = f"The model is still being loaded: {self._status.detail}."
             self._switchboard.send(client, Failed(id=message.id, code="loading", message=text))

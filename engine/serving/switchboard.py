@@ -44,11 +44,18 @@ from ...ipc.protocol import (
     StatusReply,
     Welcome,
 )
+from .doorkeeper import OWNER, Doorkeeper
 from .peers import GivenUp, Peer
 
 #: Messages that the sockets themselves hold for one receiver.
 CONTROL_QUEUE = 1000
 TELEMETRY_QUEUE = 200
+
+#: Clients at once, where nothing else is stated.
+MAX_CLIENTS = 1000
+
+#: What is kept of a client's own name.
+NAME_MAX = 100
 
 _RETRY_S = 0.02
 _log = logging.getLogger(__name__)
@@ -60,6 +67,7 @@ class Received:
 
     client: str
     message: ClientMessage
+    operator: bool = True
 
 
 @dataclass(slots=True)
@@ -77,7 +85,8 @@ class Switchboard(threading.Thread):
     """Owns ``endpoint``'s sockets from :meth:`start` until :meth:`close`.
 
     ``inbox`` gets a :class:`Received` for each message that the core loop must see, and a :class:`ClientGone` for each
-    client that said hello and went. ``status`` and ``settings`` are called on this thread and must not block.
+    client that said hello and went. ``status``, ``settings`` and ``max_clients`` are called on this thread and must not
+    block. A client that is not the owner's is called ``USER:`` and its identity, which :func:`user_of` takes apart.
     """
 
     def __init__(
@@ -86,9 +95,13 @@ class Switchboard(threading.Thread):
         inbox: queue.SimpleQueue[object],
         status: Callable[[], EngineStatus],
         settings: Callable[[], list[SettingInfo]],
+        max_clients: Callable[[], int] = lambda: MAX_CLIENTS,
     ) -> None:
         super().__init__(name="switchboard", daemon=True)
         self._endpoint = endpoint
+        self._doorkeeper = Doorkeeper(endpoint)
+        self._looked = 0.0  # at keys that were revoked
+        self._shut = False
         self._control = endpoint.control
         self._telemetry = endpoint.telemetry
         self._control.set(zmq.SNDHWM, CONTROL_QUEUE)
@@ -96,6 +109,7 @@ class Switchboard(threading.Thread):
         self._inbox = inbox
         self._status = status
         self._settings = settings
+        self._max_clients = max_clients
         self._outbox: deque[tuple[str, EngineMessage] | list[bytes]] = deque()
         self._wake_in, self._wake_out = socket.socketpair()
         self._wake_in.setblocking(False)
@@ -128,9 +142,10 @@ class Switchboard(threading.Thread):
         self._wake()
 
     def client_name(self, client: str) -> str:
-        """What a client called itself in its hello."""
-        peer = self._peers.get(client)
-        return peer.name if peer else ""
+        """What a client called itself in its hello, after the name of its key if it is not the owner's."""
+        peer, user = self._peers.get(client), user_of(client)
+        name = peer.name if peer else ""
+        return f"{user}/{name}" if user else name
 
     def close(self) -> None:
         """Send what is left, as far as it is taken within a moment, and close the sockets."""
@@ -151,16 +166,19 @@ class Switchboard(threading.Thread):
         poller.register(self._control, zmq.POLLIN)
         poller.register(self._telemetry, zmq.POLLIN)
         poller.register(self._wake_out.fileno(), zmq.POLLIN)
+        if self._doorkeeper.gate is not None:
+            poller.register(self._doorkeeper.gate, zmq.POLLIN)
         last = time.monotonic()
         try:
             while True:
                 closing = self._closing  # read first: what was sent before close() is in the outbox by now
-                lagging = any(peer.waiting and not peer.away for peer in self._peers.values())
+                lagging = self._shut or any(peer.waiting and not peer.away for peer in self._peers.values())
                 poller.poll(0 if closing else round(1000 * (_RETRY_S if lagging else HEARTBEAT_S)))
                 now = time.monotonic()
                 if now - last > 2 * HEARTBEAT_S:
                     self._excuse(now - last)
                 last = now
+                self._keep_door(now)
                 self._receive(now)
                 self._note_subscriptions()
                 self._empty_outbox()
@@ -181,13 +199,32 @@ class Switchboard(threading.Thread):
         for peer in self._peers.values():
             peer.heard += seconds
 
+    def _keep_door(self, now: float) -> None:
+        """Let in who may come in, and break with those whose key was revoked: of one connection, that means all of
+        them; the others' clients come back at once and go on."""
+        if now - self._looked >= HEARTBEAT_S or self._doorkeeper.knocked:
+            self._looked = now
+            revoked = self._doorkeeper.revoked()
+            if revoked:
+                for client in [client for client in self._peers if user_of(client) in revoked]:
+                    self._forget(client, f"The key {user_of(client)!r} was revoked.")
+                for client in [client for client in self._given_up if user_of(client) in revoked]:
+                    del self._given_up[client]
+                self._endpoint.shut()
+                self._shut = True
+        self._doorkeeper.answer()  # last, so that a key that takes a revoked one's name is not taken for it
+        if self._shut:
+            self._shut = not self._endpoint.reopen()
+
     def _receive(self, now: float) -> None:
         for _ in range(1000):  # then let others have their turn
             try:
-                identity, *frames = self._control.recv_multipart(zmq.NOBLOCK)
+                identity, user, *frames = self._take()
             except zmq.Again:
                 return
-            client = identity.hex()
+            if not self._doorkeeper.knows(user):
+                continue  # its key was revoked, and this was still under way
+            client = f"{user}:{identity.hex()}" if user else identity.hex()
             if len(frames) != 1:
                 self._reply(
                     identity, Failed(code="protocol", message=f"A message is one frame; these were {len(frames)}.")
@@ -199,6 +236,14 @@ class Switchboard(threading.Thread):
                 self._refuse(identity, client, frames[0], error)
                 continue
             self._handle(identity, client, message, now)
+
+    def _take(self) -> tuple[bytes, str, *tuple[bytes, ...]]:
+        """Who sent a message, as which user, and its frames."""
+        if self._doorkeeper.gate is None:
+            identity, *frames = self._control.recv_multipart(zmq.NOBLOCK)
+            return identity, OWNER, *frames
+        parts = self._control.recv_multipart(zmq.NOBLOCK, copy=False)
+        return parts[0].bytes, str(parts[-1].get("User-Id")), *(part.bytes for part in parts[1:])
 
     def _refuse(self, identity: bytes, client: str, frame: bytes, error: msgspec.DecodeError) -> None:
         """Answer a frame that is no message; among those of a client that numbers them, it counts like any other."""
@@ -231,7 +276,7 @@ class Switchboard(threading.Thread):
             del self._peers[client]
             self._inbox.put(ClientGone(client, "The client said goodbye."))
         else:
-            self._inbox.put(Received(client, message))
+            self._inbox.put(Received(client, message, self._doorkeeper.is_operator(user_of(client))))
 
     def _greet(self, identity: bytes, client: str, hello: Hello, now: float) -> bool:
         """Make a client of who says hello, or know it again; False where it cannot be and was told."""
@@ -241,13 +286,18 @@ class Switchboard(threading.Thread):
             return False
         if hello.resumes:
             return client in self._given_up or self._resume(identity, client, hello)
+        if client not in self._peers and len(self._peers) >= self._max_clients():
+            text = f"{len(self._peers):,} clients are connected already (max_clients); try again later."
+            self._reply(identity, Failed(id=hello.id, code="too_many_clients", message=text))
+            return False
         self._given_up.pop(client, None)
+        name = hello.client[:NAME_MAX]
         if hello.numbered:
             if client in self._peers:
                 self._forget(client, "The client began anew.")
-            self._peers[client] = Peer(identity, hello.client, now, Ledger(), hello.pid)
+            self._peers[client] = Peer(identity, name, now, Ledger(), hello.pid)
         else:
-            self._peers.setdefault(client, Peer(identity, hello.client, now))
+            self._peers.setdefault(client, Peer(identity, name, now))
         return True
 
     def _resume(self, identity: bytes, client: str, hello: Hello) -> bool:
@@ -381,6 +431,11 @@ class Switchboard(threading.Thread):
         """Answer somebody who is no client (yet); what cannot be sent at once is dropped."""
         with contextlib.suppress(zmq.ZMQError):
             self._control.send_multipart([identity, protocol.encode(message)], zmq.NOBLOCK)
+
+
+def user_of(client: str) -> str:
+    """The user that a client came as; the owner is nobody by name."""
+    return client.rpartition(":")[0]
 
 
 def undecodable(id: str, error: msgspec.DecodeError) -> Failed:

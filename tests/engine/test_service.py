@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import queue
 import subprocess
 import sys
 import threading
@@ -234,12 +235,13 @@ def test_any_client_can_cancel_and_what_came_so_far_stays(serve: Callable[..., R
     with Client(running.connection) as one, Client(running.connection) as other:
         stream = ask(one, 4, max_tokens=400)
         runner.wait_for_step()
+        done: queue.SimpleQueue[EngineMessage | EngineError] = queue.SimpleQueue()
+        other.post(Cancel(request=stream.id), done.put)
+        other.status()  # all that was sent before it waits for the core by now
         runner.gate.set()
-        first = next(iter(stream))
-        other.cancel(stream.id)
+        assert isinstance(done.get(timeout=30), Done)
         assert stream.finished.samples[0].finish_reason == "cancelled"
-        assert stream.token_ids()[0] == first.token_ids[0] == expected(4, 1)[0]
-        assert stream.token_ids() == expected(4, 400)[: len(stream.token_ids())]
+        assert stream.token_ids() == expected(4, 400)[: len(stream.token_ids())] != []
         with pytest.raises(EngineError, match=stream.id) as error:
             other.cancel(stream.id)
         assert error.value.code == "unknown_request"

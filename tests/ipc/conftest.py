@@ -28,8 +28,9 @@ class Board:
     """A switchboard on real sockets. What it hands on goes to ``answer(client, message)``, or waits in ``inbox``."""
 
     def __init__(self, state: str = "ready", **options: Any) -> None:
+        self._context: Any = zmq.Context()
         self.endpoint = bind(
-            zmq.Context.instance(), **({"name": "b", "listen": None, "model": "m", "log": ""} | options)
+            self._context, **({"name": "b", "listen": None, "model": "m", "log": ""} | options)
         )
         self.inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self.status = EngineStatus("b", state, "m", self.endpoint.connection.epoch, 1, "0", detail="all well")
@@ -59,6 +60,7 @@ class Board:
 
     def close(self) -> None:
         self.switchboard.close()
+        self._context.destroy(linger=0)
         self.inbox.put(None)
         if self._core:
             self._core.join()

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 import zmq
-from pagedeck.ipc import endpoint
+from pagedeck.ipc import endpoint, folders
 from pagedeck.ipc.endpoint import Connection, Endpoint, bind, find, list_connections, read_connection, write_connection
 from pagedeck.ipc.vocabulary import Refused
 
@@ -195,7 +195,7 @@ def test_a_folder_that_cannot_be_used_names_its_own_variable(
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("PAGEDECK_STATE", str(tmp_path / "file" / "state"))
     with pytest.raises(Refused, match="PAGEDECK_STATE"):
-        endpoint.state_folder()
+        folders.state_folder()
     monkeypatch.setenv("PAGEDECK_RUNTIME", str(tmp_path / "file" / "run"))
     with pytest.raises(Refused, match="PAGEDECK_RUNTIME"):
         endpoint.runtime_folder()
