@@ -257,6 +257,12 @@ def engine_process(tiny_model_folder: Path, tmp_path: Path, monkeypatch: pytest.
 
 
 @pytest.fixture(scope="session")
+def start_engine() -> StartEngine:
+    """As ``engine_process``, for fixtures that have a model and a runtime folder of their own: both come first."""
+    return _start_engine
+
+
+@pytest.fixture(scope="session")
 def shared_engine(tiny_model_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[EngineProcess]:
     """One running engine for all tests that leave it as they find it."""
     with _start_engine(tiny_model_folder, tmp_path_factory.mktemp("shared"), name="shared") as engine:
