@@ -10,8 +10,7 @@ from typing import NoReturn
 
 from . import __version__
 from .commands.serve import add_settings
-from .ipc.kv_events import DEFAULT_ENDPOINT, DEFAULT_REPLAY
-from .ipc.vocabulary import Refused
+from .ipc.vocabulary import KV_EVENTS_ADDRESS, KV_REPLAY_ADDRESS, Refused
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -107,11 +106,11 @@ def parser() -> argparse.ArgumentParser:
         "--exit-with-parent", action="store_true", help="stop when standard input closes: when the starter is gone"
     )
     serve.add_argument(
-        "--kv-events", metavar="ADDRESS", nargs="?", const=DEFAULT_ENDPOINT, help="publish what the prefix cache stores "
-        "and gives up, unencrypted, in the format of vLLM's KV events (without an address: %(const)s)",
+        "--kv-events", metavar="ADDRESS", nargs="?", const=KV_EVENTS_ADDRESS, help="publish what the prefix cache "
+        "stores and gives up, unencrypted, in the format of vLLM's KV events (without an address: %(const)s)",
     )  # fmt: skip
     serve.add_argument(
-        "--kv-events-replay", metavar="ADDRESS", nargs="?", const=DEFAULT_REPLAY, help="repeat there what a subscriber "
+        "--kv-events-replay", metavar="ADDRESS", nargs="?", const=KV_REPLAY_ADDRESS, help="repeat there what a subscriber "
         "missed (without an address: %(const)s)",
     )  # fmt: skip
     serve.add_argument(

@@ -19,10 +19,6 @@ from typing import Any
 
 import msgspec
 
-#: Where publishers are by convention.
-DEFAULT_ENDPOINT = "tcp://127.0.0.1:5557"
-DEFAULT_REPLAY = "tcp://127.0.0.1:5558"
-
 #: How mediums are called: the device tier is ``GPU`` on every device, the host tier ``CPU``.
 DEVICE, HOST = "GPU", "CPU"
 

@@ -73,6 +73,10 @@ HISTOGRAM_BUCKETS = 331  # up to about 1,000 seconds
 #: Named priorities; any integer is allowed, lower runs first.
 PRIORITIES: dict[str, int] = {"interactive": 0, "normal": 10, "batch": 20}
 
+#: Where servers publish the events of their prefix caches, and repeat them, by convention.
+KV_EVENTS_ADDRESS = "tcp://127.0.0.1:5557"
+KV_REPLAY_ADDRESS = "tcp://127.0.0.1:5558"
+
 
 def priority_name(priority: int) -> str:
     """The class that an integer priority falls into: the nearest named one that is not more urgent than it."""
