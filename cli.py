@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from . import __version__
-from .commands.serve import add_settings
+from .commands.serve import add_settings, stated_settings
 from .ipc.vocabulary import KV_EVENTS_ADDRESS, KV_REPLAY_ADDRESS, Refused
 
 
@@ -77,6 +77,8 @@ llama.cpp's server, with as many slots as there are requests and room for all of
   llama-server -m FILE.gguf --threads 2 --parallel 32 --ctx-size 32768 --port 8080
   pagedeck bench peers --llama-url http://127.0.0.1:8080
 The default model's GGUF file is in Pagedeck's cache."""
+
+_JSON = "for programs"
 
 # --- the command line -------------------------------------------------------------------------------------------
 
@@ -151,6 +153,25 @@ def parser() -> argparse.ArgumentParser:
     stop = commands.add_parser("stop", help="stop an engine")
     _engine_option(stop)
     stop.add_argument("--drain", action="store_true", help="let it finish the requests that it has")
+
+    models = commands.add_parser("models", help="models on this machine: what they take, downloading, deleting")
+    verbs = models.add_subparsers(dest="action", metavar="ACTION", required=True)
+    verbs.add_parser("list", help="those on this machine").add_argument("--json", action="store_true", help=_JSON)
+    inspect = verbs.add_parser(
+        "show", help="what a model is and what it would take of this machine's memory, before it is downloaded",
+        description="What a model is and what it would take of this machine's memory, with these settings: an "
+        "estimate, from its configuration alone.",
+    )  # fmt: skip
+    inspect.add_argument("model", metavar="MODEL", help="as the setting of that name takes it")
+    inspect.add_argument("--replaces", metavar="NAME", help="count what this running engine holds as free")
+    inspect.add_argument("--json", action="store_true", help=_JSON)
+    add_settings(inspect, without=("model",))
+    download = verbs.add_parser("fetch", help="download a model of the hub; what an earlier try left is continued")
+    download.add_argument("model", metavar="ID", help="such as owner/name, or the default model's name")
+    download.add_argument("--json", action="store_true", help="lines for programs")
+    delete = verbs.add_parser("remove", help="delete a model's files from this machine")
+    delete.add_argument("model", metavar="MODEL", help="as `pagedeck models list` names it")
+    delete.add_argument("--json", action="store_true", help=_JSON)
 
     desktop = commands.add_parser(
         "desktop", help="put the app among the desktop's programs, with its icon and its file type, or take it away"
@@ -280,6 +301,8 @@ def _run(options: argparse.Namespace) -> int:
             return desktop.install() if options.action == "install" else desktop.remove()
         case "keys":
             return _keys(options)
+        case "models":
+            return _models(options)
         case "doctor":
             from .commands.doctor import doctor
 
@@ -343,6 +366,21 @@ def _config(options: argparse.Namespace) -> int:
     if options.preset is None:
         return presets.show()
     return presets.apply(options.engine, options.preset, dry_run=options.dry_run)
+
+
+def _models(options: argparse.Namespace) -> int:
+    from .commands import models
+
+    match options.action:
+        case "list":
+            return models.show_all(as_json=options.json)
+        case "show":
+            settings = {name: value for name, value in stated_settings(options).items() if name != "model"}
+            return models.show(options.model, settings, options.replaces, as_json=options.json)
+        case "fetch":
+            return models.download(options.model, as_json=options.json)
+        case _:
+            return models.delete(options.model, as_json=options.json)
 
 
 def _bench(options: argparse.Namespace) -> int:

@@ -6,6 +6,7 @@ import argparse
 import dataclasses
 import sys
 from typing import Any
+from collections.abc import Container
 
 from ..engine.config import EngineConfig
 from ..ipc.presets import find_preset
@@ -13,11 +14,13 @@ from .terminal import Progress
 from .values import parse_value, plain
 
 
-def add_settings(parser: argparse.ArgumentParser) -> None:
+def add_settings(parser: argparse.ArgumentParser, without: Container[str] = ()) -> None:
     """One option a setting, described by what the setting itself says about its values."""
     group = parser.add_argument_group("settings")
     for spec in dataclasses.fields(EngineConfig):
         group.add_argument(
+        if spec.name in without:
+            continue
             "--" + spec.name.replace("_", "-"),
             dest=spec.name,
             default=argparse.SUPPRESS,
@@ -27,9 +30,14 @@ def add_settings(parser: argparse.ArgumentParser) -> None:
         )
 
 
-def serve(options: argparse.Namespace) -> int:
+def stated_settings(options: argparse.Namespace) -> dict[str, Any]:
+    """The settings among the options of a command line."""
     names = {spec.name for spec in dataclasses.fields(EngineConfig)}
-    stated = {name: value for name, value in vars(options).items() if name in names}
+    return {name: value for name, value in vars(options).items() if name in names}
+
+
+def serve(options: argparse.Namespace) -> int:
+    stated = stated_settings(options)
     preset = find_preset(options.preset).values if options.preset is not None else {}
     config = EngineConfig(**preset | stated)
     from ..engine.serving.service import serve as run

@@ -58,8 +58,13 @@ def locate(config: EngineConfig, report: Report) -> Checkpoint:
     raise _refused(Refused.value("model", config.model, ACCEPTED))
 
 
+def default_folder() -> Path:
+    """Where the default model is once it is converted."""
+    return fetch.cache_folder() / "models" / f"{DEFAULT_MODEL}-{fetch.DEFAULT.file_sha256[:12]}"
+
+
 def _default(report: Report) -> Checkpoint:
-    folder = fetch.cache_folder() / "models" / f"{DEFAULT_MODEL}-{fetch.DEFAULT.file_sha256[:12]}"
+    folder = default_folder()
     if not folder.is_dir():
         convert_gguf(fetch.fetch_default(report), folder, report)
     return Checkpoint(DEFAULT_MODEL, folder)

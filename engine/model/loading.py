@@ -15,6 +15,7 @@ from ..cache.storage import KVLayout
 from ..config import EngineConfig
 from .attention import ATTENTION_NAME, probe, refuse_unservable
 from .checkpoint import Checkpoint, locate
+from .library import note_use
 
 if TYPE_CHECKING:
     from transformers import PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
@@ -56,8 +57,9 @@ def load_model(config: EngineConfig, report: Report) -> LoadedModel:
     logging.disable_progress_bar()  # progress goes to ``report``
     device = choose_device(config.device)
     checkpoint = locate(config, report)
+    note_use(checkpoint.name)
     report(f"Loading {checkpoint.name}", None)
-    facts = _read_config(checkpoint)
+    facts = read_config(checkpoint)
     refuse_unservable(facts)
     dtype = choose_dtype(config.dtype, facts, device)
     if config.load_format == "dummy":
@@ -77,7 +79,7 @@ def load_model(config: EngineConfig, report: Report) -> LoadedModel:
         device=device,
         dtype=dtype,
         eos_ids=_eos_ids(model, tokenizer),
-        context_length=_context_length(config.context_length, text),
+        context_length=context_length(config.context_length, text),
         vocabulary=int(text.vocab_size),
         parameters=sum(p.numel() for p in model.parameters()),
     )
@@ -108,7 +110,12 @@ def choose_kv_dtype(name: str, dtype: torch.dtype, head_dim: int) -> torch.dtype
     return {"auto": dtype, "int8": torch.int8, "fp8": torch.float8_e4m3fn}[name]
 
 
-def _read_config(checkpoint: Checkpoint) -> PretrainedConfig:
+def read_config(checkpoint: Checkpoint) -> PretrainedConfig:
+    """A model's configuration.
+
+    Raises:
+        Refused: transformers does not know its kind, or it needs code of its own.
+    """
     from transformers import AutoConfig
 
     path = checkpoint.folder if checkpoint.folder.is_file() else checkpoint.folder / "config.json"
@@ -184,7 +191,7 @@ def _eos_ids(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase | None) 
     return frozenset(int(id) for id in found)
 
 
-def _context_length(asked: int | None, text: PretrainedConfig) -> int:
+def context_length(asked: int | None, text: PretrainedConfig) -> int:
     own = getattr(text, "max_position_embeddings", None) or asked
     if own is None:
         raise Refused("The model states no longest context; state context_length.", field="context_length")
