@@ -112,8 +112,8 @@ def parser() -> argparse.ArgumentParser:
         "stores and gives up, unencrypted, in the format of vLLM's KV events (without an address: %(const)s)",
     )  # fmt: skip
     serve.add_argument(
-        "--kv-events-replay", metavar="ADDRESS", nargs="?", const=KV_REPLAY_ADDRESS, help="repeat there what a subscriber "
-        "missed (without an address: %(const)s)",
+        "--kv-events-replay", metavar="ADDRESS", nargs="?", const=KV_REPLAY_ADDRESS, help="repeat there what a "
+        "subscriber missed (without an address: %(const)s)",
     )  # fmt: skip
     serve.add_argument(
         "--preset", metavar="PRESET", help="settings for a way to use it (`pagedeck config preset` lists them); "
