@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import torch
 from torch import Tensor
 
 from . import PagedBatch, cpu_rowwise
+from .cpu_chunks import chunk_attention, compile_chunks
 from .cpu_decode import compile_decode, decode_attention
 from .cpu_jit import COMPILED
 from .cpu_prefill import prefill_attention
@@ -18,8 +21,7 @@ QUANTISED = (torch.int8, torch.float8_e4m3fn)
 
 
 class CpuOps:
-    """Decodes and the small ops run in compiled kernels, prompt chunks through torch's attention over gathered keys and
-    values. What the kernels do not compute in, plain torch does."""
+    """Compiled kernels. What they do not compute in, plain torch does; prompt chunks in float64 are of that, too."""
 
     name = "cpu"
 
@@ -27,7 +29,10 @@ class CpuOps:
         if dtype in COMPILED or dtype in QUANTISED:
             number = torch.float64 if dtype == torch.float64 else torch.float32
             query, pool = torch.zeros((1, 1, head_dim), dtype=number), torch.zeros((2, 1, 1, 4), dtype=dtype)
-            compile_decode(head_dim, query.numpy().dtype.type, raw(pool).numpy().dtype.type)
+            stored = raw(pool).numpy().dtype.type
+            compile_decode(head_dim, query.numpy().dtype.type, stored)
+            if number == torch.float32:
+                compile_chunks(head_dim, stored)
             cpu_rowwise.compile_rowwise(head_dim, number)
 
     def write_kv(self, key: Tensor, value: Tensor, pool: Tensor, slots: Tensor) -> None:
@@ -77,24 +82,12 @@ class CpuOps:
         sinks: Tensor | None = None,
     ) -> Tensor:
         out = torch.zeros_like(query, memory_format=torch.contiguous_format)
-        compiled = batch.decodes if _compiled(query, pool) else 0
-        if compiled:
-            decode_attention(
-                query[:compiled].contiguous().numpy(),
-                raw(pool).numpy(),
-                batch.block_tables[:compiled].contiguous().numpy(),
-                batch.context_len[:compiled].numpy(),
-                batch.block_size,
-                scale=scale,
-                window=window,
-                softcap=softcap,
-                sinks=_sinks_array(sinks, query),
-                out=out[:compiled].numpy(),
-            )
-        if compiled < len(batch.context_len):
-            prefill_attention(
-                query, pool, batch, compiled, scale=scale, window=window, softcap=softcap, sinks=sinks, out=out
-            )
+        variant: dict[str, Any] = {"scale": scale, "window": window, "softcap": softcap}
+        done = 0
+        if _compiled(query, pool):
+            done = _attend(query, pool, batch, sinks=_sinks_array(sinks, query), out=out, **variant)
+        if done < len(batch.context_len):
+            prefill_attention(query, pool, batch, done, sinks=sinks, out=out, **variant)
         return out
 
     def copy_blocks(self, pool: Tensor, source: Tensor, target: Tensor, block_size: int) -> None:
@@ -122,6 +115,22 @@ def _compiled(query: Tensor, pool: Tensor) -> bool:
     """Whether the kernels compute with such queries over such a pool."""
     plain = query.dtype in COMPILED and pool.dtype == query.dtype
     return pool.is_contiguous() and (plain or (query.dtype == torch.float32 and pool.dtype in QUANTISED))
+
+
+def _attend(query: Tensor, pool: Tensor, batch: PagedBatch, *, out: Tensor, **variant: Any) -> int:
+    """Attention in compiled kernels; returns how many sequences, from the first on, that is."""
+    rows, stored, results = query.contiguous().numpy(), raw(pool).numpy(), out.numpy()
+    tables, context = batch.block_tables.contiguous().numpy(), batch.context_len.numpy()
+    size, decodes = batch.block_size, batch.decodes
+    if decodes:
+        decode_attention(
+            rows[:decodes], stored, tables[:decodes], context[:decodes], size, out=results[:decodes], **variant
+        )
+    if decodes == len(context) or query.dtype == torch.float64:
+        return decodes
+    starts = batch.query_start.numpy()
+    chunk_attention(rows, stored, tables, starts, context, decodes, size, out=results, **variant)
+    return len(context)
 
 
 def _sinks_array(sinks: Tensor | None, query: Tensor) -> np.ndarray:

@@ -19,13 +19,13 @@ import numpy as np
 from numba import prange
 
 from .cpu_jit import Array, entry, exponentials, inner, shares_for
+from .cpu_pool import find_slots, read_rows, scales_of
 
 TILE = 64  # positions whose scores are held at once: keys of 64 x 64 floats fill half the first-level cache
 UNROLL = 4  # positions in one pass over a head, so that the query is loaded once for all of them
 MULTIPLIED = 8000  # multiply-adds that one thread does in a microsecond
 LOWEST = -1e30  # stands for minus infinity, which fast-math may not see
 IN_ORDER = np.arange(TILE)
-FLOAT8_BIAS = 2.0**120  # by which float8's exponent is too small once its bits stand in a float32
 
 
 def decode_attention(
@@ -53,7 +53,7 @@ def decode_attention(
         shares = shares_for(int(longest.sum()) * query[0].size / MULTIPLIED)
     number = query.dtype.type
     arguments = (
-        query, pool, _scales(pool), tables, context, window, block_size, number(scale), number(softcap), sinks, out
+        query, pool, scales_of(pool), tables, context, window, block_size, number(scale), number(softcap), sinks, out
     )  # fmt: skip
     if shares == 1:
         _one_share(*arguments)
@@ -71,14 +71,6 @@ def compile_decode(head_dim: int, query: type[np.floating[Any]], pool: type[np.g
             row, slots, one - 1, one[0], 1, scale=1.0, window=0, softcap=0.0, sinks=np.empty(0, query),
             out=np.empty_like(row), shares=shares,
         )  # fmt: skip
-
-
-def _scales(pool: Array) -> Array | None:
-    """What numbers of ``pool`` are to be multiplied by: None for floats, one number for float8, and for int8 the pool
-    itself, seen as float32, in which the scale stands behind the values."""
-    if pool.dtype == np.int8:
-        return pool.view(np.float32)
-    return np.array([FLOAT8_BIAS], np.float32) if pool.dtype == np.uint8 else None
 
 
 @entry
@@ -134,9 +126,8 @@ def _share(
     sequences, heads, head_dim = query.shape
     begin, end = ends[-1] * share // shares, ends[-1] * (share + 1) // shares
     scores = np.empty(TILE, query.dtype)
-    bits = np.empty(TILE, np.int32)
     slots = np.empty(TILE, np.int64)
-    unpacked = np.empty((2, TILE, 1, head_dim if scales is not None else 0), query.dtype)
+    unpacked = np.empty((2, TILE, head_dim if scales is not None else 0), query.dtype)
     offset = 0
     for s in range(sequences):
         length = ends[s] - offset
@@ -153,9 +144,11 @@ def _share(
         weighted[piece] = 0
         for start in range(hidden + first, hidden + last, TILE):
             count = min(TILE, hidden + last - start)
-            _find_slots(tables[s], start, count, block_size, slots)
+            find_slots(tables[s], start, count, block_size, slots)
+            for i in range(count, -(-count // UNROLL) * UNROLL):
+                slots[i] = slots[count - 1]  # passes are UNROLL wide; what they compute here is thrown away
             _attend_tile(
-                query[s], pool, scales, slots, count, scale, softcap, scores, bits, unpacked,
+                query[s], pool, scales, slots, count, scale, softcap, scores, unpacked,
                 largest[piece], total[piece], weighted[piece],
             )  # fmt: skip
         if last - first == length:
@@ -164,59 +157,30 @@ def _share(
 
 
 @inner
-def _find_slots(table, start, count, block_size, slots):
-    for i in range(count):
-        block = (start + i) // block_size
-        slots[i] = np.int64(table[block]) * block_size + (start + i - block * block_size)
-    for i in range(count, -(-count // UNROLL) * UNROLL):
-        slots[i] = slots[count - 1]  # passes are UNROLL wide; what they compute here is thrown away
-
-
-@inner
 def _attend_tile(
-    query, pool, scales, slots, count, scale, softcap, scores, bits, unpacked, largest, total, weighted
+    query, pool, scales, slots, count, scale, softcap, scores, unpacked, largest, total, weighted
 ):  # fmt: skip
     group = query.shape[0] // pool.shape[2]
     padded = -(-count // UNROLL) * UNROLL
+    numbers = unpacked.reshape(2, TILE, 1, -1)
     for kv_head in range(pool.shape[2]):
         if scales is not None:
-            _unpack(pool[0], scales, 0, slots, padded, kv_head, unpacked[0])
-            _unpack(pool[1], scales, 1, slots, padded, kv_head, unpacked[1])
+            read_rows(pool, scales, 0, slots, padded, kv_head, unpacked[0])
+            read_rows(pool, scales, 1, slots, padded, kv_head, unpacked[1])
         for head in range(kv_head * group, (kv_head + 1) * group):
             if scales is None:
                 _dot_products(query[head], pool[0], slots, padded, kv_head, scores)
             else:
-                _dot_products(query[head], unpacked[0], IN_ORDER, padded, 0, scores)
-            rescale = _soften(head, count, padded, scale, softcap, scores, bits, largest, total)
+                _dot_products(query[head], numbers[0], IN_ORDER, padded, 0, scores)
+            rescale = _soften(head, count, padded, scale, softcap, scores, largest, total)
             if scales is None:
                 _add_values(scores, pool[1], slots, padded, kv_head, rescale, weighted[head])
             else:
-                _add_values(scores, unpacked[1], IN_ORDER, padded, 0, rescale, weighted[head])
+                _add_values(scores, numbers[1], IN_ORDER, padded, 0, rescale, weighted[head])
 
 
 @inner
-def _unpack(packed, scales, plane, slots, count, kv_head, out):
-    """One head of int8 or float8 positions in float32."""
-    width = out.shape[2]
-    if scales.ndim == 1:  # float8: sign and the rest moved to where float32 has them
-        words = out.view(np.int32)
-        for i in range(count):
-            row = packed[slots[i], kv_head]
-            for d in range(width):
-                byte = np.int32(row[d])
-                words[i, 0, d] = ((byte & np.int32(128)) << np.int32(24)) | ((byte & np.int32(127)) << np.int32(20))
-            for d in range(width):
-                out[i, 0, d] *= scales[0]
-    else:
-        for i in range(count):
-            row = packed[slots[i], kv_head]
-            scale = scales[plane, slots[i], kv_head, width // 4]
-            for d in range(width):
-                out[i, 0, d] = np.float32(row[d]) * scale
-
-
-@inner
-def _soften(head, count, padded, scale, softcap, scores, bits, largest, total):
+def _soften(head, count, padded, scale, softcap, scores, largest, total):
     """From products to the softmax's terms; returns by how much what was summed before shrinks."""
     for i in range(padded):
         scores[i] *= scale
@@ -228,7 +192,7 @@ def _soften(head, count, padded, scale, softcap, scores, bits, largest, total):
         highest = max(highest, scores[i])
     for i in range(padded):
         scores[i] -= highest
-    exponentials(scores, bits, padded)
+    exponentials(scores, padded)
     for i in range(count, padded):
         scores[i] = 0
     rescale = math.exp(largest[head] - highest)

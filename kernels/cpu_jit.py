@@ -5,7 +5,7 @@ little work only the first is called: waking a sleeping thread costs more than m
 """
 
 # numba infers the types of its functions, and sets its options as attributes that no checker sees.
-# mypy: disable-error-code="no-untyped-def, attr-defined"
+# mypy: disable-error-code="no-untyped-def, attr-defined, call-arg"
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ import numba
 import numpy as np
 import platformdirs
 import torch
-from numba import njit
+from numba import njit, types
+from numba.extending import intrinsic
 from torch import Tensor
 
 if not numba.config.CACHE_DIR:
@@ -35,6 +36,17 @@ COMPILED = (torch.float32, torch.float64)  # what the kernels compute in
 #: Microseconds of work for which one more thread is worth waking. One that sleeps takes that long to come, on a
 #: virtual machine above all; one that OpenMP lets spin for a moment after its last work is there at once.
 WAKE = 8 if int(os.environ.get("GOMP_SPINCOUNT") or 0) else 50
+
+LOG2_E = 1.4426950408889634
+EXP2 = (
+    1.5403530e-4,
+    1.3333558e-3,
+    9.6181291e-3,
+    5.5504109e-2,
+    2.4022651e-1,
+    6.9314718e-1,
+    1.0,
+)  # a polynomial, |x| < 1/2
 
 inner = njit(fastmath=True, error_model="numpy")
 
@@ -63,26 +75,39 @@ def flat(tensor: Tensor) -> Array:
     return tensor.as_strided((reach if tensor.numel() else 0,), (1,)).numpy()
 
 
+@intrinsic
+def _float_of(typing, bits):
+    """The float32 that these 32 bits are."""
+
+    def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.bitcast(arguments[0], context.get_value_type(types.float32))
+
+    return types.float32(types.int32), codegen
+
+
 @inner
-def exponentials(row, bits, count):
-    """exp of ``row[:count]``, all at most 0, in place. In float32 by a polynomial for the fraction of the binary
-    exponent and bit arithmetic for the rest (relative error 2e-7), because the compiler vectorises this and not exp."""
+def exponential(x):
+    """exp of ``x``, float32 and at most 0. By a polynomial for the fraction of the binary exponent and bit arithmetic
+    for the rest (relative error 2e-7), because the compiler vectorises this and not exp."""
+    exponent = max(x * np.float32(LOG2_E), np.float32(-126))
+    whole = np.floor(exponent + np.float32(0.5))
+    x = exponent - whole
+    power = np.float32(EXP2[0])
+    power = power * x + np.float32(EXP2[1])
+    power = power * x + np.float32(EXP2[2])
+    power = power * x + np.float32(EXP2[3])
+    power = power * x + np.float32(EXP2[4])
+    power = power * x + np.float32(EXP2[5])
+    power = power * x + np.float32(EXP2[6])
+    return power * _float_of((np.int32(whole) + np.int32(127)) << np.int32(23))
+
+
+@inner
+def exponentials(row, count):
+    """exp of ``row[:count]``, all at most 0, in place."""
     if row.itemsize == 8:
         for i in range(count):
             row[i] = math.exp(row[i])
-        return
-    powers = bits.view(np.float32)
-    for i in range(count):
-        exponent = max(np.float32(row[i]) * np.float32(1.4426950408889634), np.float32(-126))
-        whole = np.floor(exponent + np.float32(0.5))
-        bits[i] = (np.int32(whole) + np.int32(127)) << np.int32(23)
-        x = exponent - whole
-        power = np.float32(1.5403530e-4)
-        power = power * x + np.float32(1.3333558e-3)
-        power = power * x + np.float32(9.6181291e-3)
-        power = power * x + np.float32(5.5504109e-2)
-        power = power * x + np.float32(2.4022651e-1)
-        power = power * x + np.float32(6.9314718e-1)
-        row[i] = power * x + np.float32(1)
-    for i in range(count):
-        row[i] *= powers[i]
+    else:
+        for i in range(count):
+            row[i] = exponential(np.float32(row[i]))

@@ -82,17 +82,19 @@ def _product(x, weights, bias, out, first_tile, last_tile, first_row, last_row):
     numbers = _interleave(x)
     total = np.empty((BLOCK, OUTPUTS), np.float32)
     for tile in range(first_tile, last_tile):
+        outputs = weights[tile]
         t = 0
         while t < len(x):
             count = rows_together(len(x) - t)
+            group = numbers[t * x.shape[1] :]
             if count == 6:
-                multiply_floats(6, numbers, t, weights, tile, total)
+                multiply_floats(6, group, 1, 6, outputs, total, 0)
             elif count == 4:
-                multiply_floats(4, numbers, t, weights, tile, total)
+                multiply_floats(4, group, 1, 4, outputs, total, 0)
             elif count == 2:
-                multiply_floats(2, numbers, t, weights, tile, total)
+                multiply_floats(2, group, 1, 2, outputs, total, 0)
             else:
-                multiply_floats(1, numbers, t, weights, tile, total)
+                multiply_floats(1, group, 1, 1, outputs, total, 0)
             store_tile(total, count, bias, out, t, tile * OUTPUTS)
             t += count
 

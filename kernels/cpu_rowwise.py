@@ -123,7 +123,6 @@ def _silu(gate_up, out, first, last):
     width = out.shape[1]
     one = out.dtype.type(1)
     decay = np.empty(TILE, out.dtype)
-    bits = np.empty(TILE, np.int32)
     for t in range(first, last):
         for start in range(0, width, TILE):
             count = min(TILE, width - start)
@@ -131,7 +130,7 @@ def _silu(gate_up, out, first, last):
             target = out[t, start : start + count]
             for i in range(count):
                 decay[i] = -abs(gate[i])
-            exponentials(decay, bits, count)
+            exponentials(decay, count)
             for i in range(count):
                 g, e = gate[i], decay[i]
                 target[i] = g * up[i] * (one if g >= 0 else e) / (one + e)

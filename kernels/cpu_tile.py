@@ -1,5 +1,5 @@
-"""The innermost products of :mod:`.cpu_linear` and :mod:`.cpu_packed`, written in LLVM's language: their sums must stay
-in registers.
+"""The innermost products of :mod:`.cpu_linear`, :mod:`.cpu_packed` and :mod:`.cpu_chunks`, written in LLVM's language:
+their sums must stay in registers.
 
 Plain loops over small arrays do not: the compiler keeps such arrays in memory. The vectors here are of general width
 and operations of general kind, which LLVM turns into what the processor has; on x86 pairs of 16-bit products become
@@ -13,12 +13,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from .cpu_jit import inner
+from .cpu_jit import EXP2, LOG2_E, inner
 
 GROUP = 32  # inputs that share a scale
 PAIRS = GROUP // 2
@@ -41,23 +42,38 @@ def multiply_group(typing, count, x, t, steps, sums, values, scales, minimums, t
 
     def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         names = ("x", "t", "steps", "sums", "values", "scales", "minimums", "tile", "group", "total")
-        _GroupEmitter(context, builder, names, signature.args, arguments, count.literal_value).emit()
+        _GroupEmitter(context, builder, names, signature.args[1:], arguments[1:], count.literal_value).emit()
         return context.get_dummy_value()
 
     return signature, codegen
 
 
 @intrinsic(prefer_literal=True)
-def multiply_floats(typing, count, x, t, weights, tile, total):
-    """Put into ``total`` float32 [>= count, 16] the products of ``count`` rows from ``t`` on, of which ``x`` holds each
-    input's side by side, with outputs ``tile`` of ``weights`` float32 [tiles, K, 16]; ``count`` must be a literal."""
-    if not isinstance(count, types.IntegerLiteral):
+def multiply_floats(typing, count, x, row, step, weights, total, adds):
+    """Put into ``total`` float32 [>= count, 16] the products of ``count`` rows with ``weights`` float32 [K, 16], or add
+    them where ``adds`` is 1. Number k of row r is ``x[r * row + k * step]``. ``count``, ``adds`` must be literals."""
+    if not isinstance(count, types.IntegerLiteral) or not isinstance(adds, types.IntegerLiteral):
         return None
-    signature = types.void(count, x, t, weights, tile, total)
+    signature = types.void(count, x, row, step, weights, total, adds)
 
     def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        names = ("x", "t", "weights", "tile", "total")
-        _FloatEmitter(context, builder, names, signature.args, arguments, count.literal_value).emit()
+        names = ("x", "row", "step", "weights", "total", "adds")
+        emitter = _FloatEmitter(context, builder, names, signature.args[1:], arguments[1:], count.literal_value)
+        emitter.emit(bool(adds.literal_value))
+        return context.get_dummy_value()
+
+    return signature, codegen
+
+
+@intrinsic
+def soften_lanes(typing, scores, count, largest, total):
+    """Of ``scores`` float32 [>= count, 16] the exponentials after ``largest`` [16], none of which is smaller, was
+    subtracted, in place; they are added to ``total`` [16]. As :func:`.cpu_jit.exponential` computes them."""
+    signature = types.void(scores, count, largest, total)
+
+    def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        names = ("scores", "count", "largest", "total")
+        _SoftmaxEmitter(context, builder, names, signature.args, arguments, 1).emit()
         return context.get_dummy_value()
 
     return signature, codegen
@@ -91,7 +107,7 @@ class _Emitter:
         self.builder = builder
         self.rows = rows
         self.of: dict[str, Any] = {}
-        for name, kind, argument in zip(names, kinds[1:], arguments[1:], strict=True):
+        for name, kind, argument in zip(names, kinds, arguments, strict=True):
             if isinstance(kind, types.Array):
                 self.of[name] = context.make_array(kind)(context, builder, argument)
             elif kind != types.none:
@@ -140,25 +156,71 @@ class _Emitter:
 class _FloatEmitter(_Emitter):
     """Writes one :func:`multiply_floats`."""
 
-    def emit(self) -> None:
+    def emit(self, adds: bool) -> None:
         b = self.builder
-        inputs = b.extract_value(self.of["weights"].shape, 1)
-        first_row, first_weight = b.mul(self.of["t"], inputs), b.mul(self.of["tile"], inputs)
+        inputs = b.extract_value(self.of["weights"].shape, 0)
+        places = [
+            [self._address("total", FLOAT, self._number(r * OUTPUTS + v * LANES), LANES) for v in range(VECTORS)]
+            for r in range(self.rows)
+        ]
         sums = self._zeros(FLOAT)
+        if adds:
+            for line, targets in zip(sums, places, strict=True):
+                for each, target in zip(line, targets, strict=True):
+                    b.store(b.load(target, align=4), each)
+        rows = [b.mul(self.of["row"], self._number(r)) for r in range(self.rows)]
         with cgutils.for_range(b, inputs) as loop:
-            at = b.mul(b.add(first_weight, loop.index), self._number(OUTPUTS))
+            at = b.mul(loop.index, self._number(OUTPUTS))
             weights = [
                 self._load("weights", FLOAT, b.add(at, self._number(v * LANES)), LANES, 4) for v in range(VECTORS)
             ]
-            numbers = b.add(first_row, b.mul(loop.index, self._number(self.rows)))
-            for r, line in enumerate(sums):
-                x = self._splat(b.load(b.gep(self.of["x"].data, [b.add(numbers, self._number(r))])), FLOAT)
+            number = b.mul(loop.index, self.of["step"])
+            for row, line in zip(rows, sums, strict=True):
+                x = self._splat(b.load(b.gep(self.of["x"].data, [b.add(row, number)])), FLOAT)
                 for each, weight in zip(line, weights, strict=True):
                     b.store(self._fma(x, weight, b.load(each)), each)
-        for r, line in enumerate(sums):
-            for v, each in enumerate(line):
-                address = self._address("total", FLOAT, self._number(r * OUTPUTS + v * LANES), LANES)
-                b.store(b.load(each), address, align=4)
+        for line, targets in zip(sums, places, strict=True):
+            for each, target in zip(line, targets, strict=True):
+                b.store(b.load(each), target, align=4)
+
+
+class _SoftmaxEmitter(_Emitter):
+    """Writes one :func:`soften_lanes`."""
+
+    def emit(self) -> None:
+        b = self.builder
+        largest = [self._load("largest", FLOAT, self._number(v * LANES), LANES, 4) for v in range(VECTORS)]
+        (sums,) = self._zeros(FLOAT)
+        with cgutils.for_range(b, self.of["count"]) as loop:
+            for v, (most, each) in enumerate(zip(largest, sums, strict=True)):
+                at = b.add(b.mul(loop.index, self._number(OUTPUTS)), self._number(v * LANES))
+                address = self._address("scores", FLOAT, at, LANES)
+                power = self._exponential(b.fsub(b.load(address, align=4), most))
+                b.store(power, address, align=4)
+                b.store(b.fadd(b.load(each), power), each)
+        for v, each in enumerate(sums):
+            address = self._address("total", FLOAT, self._number(v * LANES), LANES)
+            b.store(b.fadd(b.load(address, align=4), b.load(each)), address, align=4)
+
+    def _exponential(self, x: Any) -> Any:
+        b = self.builder
+        real, whole = ir.VectorType(FLOAT, LANES), ir.VectorType(I32, LANES)
+        floor = cgutils.get_or_insert_function(b.module, ir.FunctionType(real, [real]), f"llvm.floor.v{LANES}f32")
+        exponent = b.fmul(x, self._floats(LOG2_E))
+        exponent = b.select(b.fcmp_ordered(">", exponent, self._floats(-126)), exponent, self._floats(-126))
+        rounded = b.call(floor, [b.fadd(exponent, self._floats(0.5))])
+        fraction = b.fsub(exponent, rounded)
+        power = self._floats(EXP2[0])
+        for coefficient in EXP2[1:]:
+            power = self._fma(power, fraction, self._floats(coefficient))
+        bits = b.shl(b.add(b.fptosi(rounded, whole), self._whole(127)), self._whole(23))
+        return b.fmul(power, b.bitcast(bits, real))
+
+    def _floats(self, number: float) -> Any:
+        return ir.Constant(ir.VectorType(FLOAT, LANES), [float(np.float32(number))] * LANES)
+
+    def _whole(self, number: int) -> Any:
+        return ir.Constant(ir.VectorType(I32, LANES), [number] * LANES)
 
 
 class _GroupEmitter(_Emitter):

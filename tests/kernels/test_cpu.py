@@ -6,6 +6,7 @@ import dataclasses
 import os
 import subprocess
 import sys
+from itertools import pairwise
 from pathlib import Path
 
 import kv_checks
@@ -17,6 +18,7 @@ from hypothesis import strategies as st
 from paged_cases import TOLERANCE, Case, build, decodes, worst
 from pagedeck.kernels import cpu_decode, ops_for
 from pagedeck.kernels.cpu import CpuOps
+from pagedeck.kernels.cpu_chunks import chunk_attention
 from pagedeck.kernels.formats import decode, encode, raw
 from pagedeck.kernels.reference import ReferenceOps
 
@@ -41,6 +43,7 @@ CASES = [
     Case((64, 65, 200), (64, 300, 201), block_size=32),
     Case((1, 1, 7, 130), (50, 200, 7, 400), padding=3),
     Case((1, 100), (90, 180), window=50),
+    Case((97, 300), (97, 500), window=130),
     Case((1, 100), (90, 180), softcap=3.0),
     Case((1, 100), (90, 180), sinks=True),
     Case((1, 100), (90, 180), sinks=True, window=20, softcap=3.0, group=16, kv_heads=1, head_dim=80),
@@ -164,7 +167,7 @@ def test_ragged_chunks_of_any_shape(data: st.DataObject) -> None:
         window=data.draw(st.sampled_from([0, 1, 33, 500])),
         softcap=data.draw(st.sampled_from([0.0, 5.0])),
         sinks=data.draw(st.booleans()),
-        dtype="float64",
+        dtype=data.draw(st.sampled_from(["float32", "float64"])),
     )
     check(case)
 
@@ -180,9 +183,32 @@ def test_scores_far_apart_neither_overflow_nor_vanish() -> None:
         assert worst(result, problem) < 1e-4
 
 
+@pytest.mark.parametrize("window", [0, 70])
+def test_a_row_of_a_chunk_gives_the_same_bits_however_the_prompt_is_cut(window: int) -> None:
+    """And however many threads share the work."""
+    problem = build(Case((250,), (300,), window=window, sinks=True))
+    pool = problem.pool
+    whole = CpuOps().paged_attention(problem.query, pool, problem.batch, **problem.options)
+    for cuts in ([0, 20, 250], [0, 100, 131, 250], [0, 3, 249, 250]):
+        for first, last in pairwise(cuts):
+            part = dataclasses.replace(
+                problem.batch,
+                query_start=torch.tensor([0, last - first], dtype=torch.int32),
+                context_len=torch.tensor([50 + last], dtype=torch.int32),
+            )
+            for shares in (1, 3):
+                out = torch.empty(last - first, *problem.query.shape[1:])
+                chunk_attention(
+                    problem.query[first:last].contiguous().numpy(), pool.numpy(), part.block_tables.numpy(),
+                    part.query_start.numpy(), part.context_len.numpy(), 0, 16, scale=problem.options["scale"],
+                    window=window, softcap=0.0, sinks=problem.options["sinks"].numpy(), out=out.numpy(), shares=shares,
+                )  # fmt: skip
+                assert torch.equal(out, whole[first:last])
+
+
 def test_neighbouring_blocks_are_read_where_they_lie() -> None:
-    """The path without a copy, with a window that begins inside a block."""
-    problem = build(Case((40,), (200,), window=100))
+    """Torch's path without a copy, with a window that begins inside a block."""
+    problem = build(Case((40,), (200,), window=100, dtype="float64"))
     first, count = (200 - 40 - 100 + 1) // 16, 13
     ordered = torch.arange(first, count, dtype=torch.int32)
     pool = torch.full_like(problem.pool, float("nan"))
@@ -190,7 +216,7 @@ def test_neighbouring_blocks_are_read_where_they_lie() -> None:
         pool[:, new * 16 : new * 16 + 16] = problem.pool[:, old * 16 : old * 16 + 16]
     problem.pool, problem.batch.block_tables[0, first:count] = pool, ordered
     result = CpuOps().paged_attention(problem.query, problem.pool, problem.batch, **problem.options)
-    assert worst(result, problem) < TOLERANCE["float32"]
+    assert worst(result, problem) < TOLERANCE["float64"]
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16], ids=str)
