@@ -228,6 +228,10 @@ class StepHistory(History):
         entries, record = self._details[index]
         return msgspec.structs.replace(record, entries=[StepEntry(int(r), int(t), bool(p)) for r, t, p in entries])
 
+    def holds(self, start: int) -> list[str]:
+        """Of each record from ``start`` on, why the first in line waited."""
+        return [self._details[index][1].hold for index in range(start, len(self))]
+
     def including(self, request: int, start: int, stop: int) -> list[int]:
         """Indices from ``start`` to ``stop`` of the records in which a request had a share."""
         chosen = range(start, min(stop, len(self)))
