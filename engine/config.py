@@ -131,6 +131,14 @@ class EngineConfig:
     max_queue: int = setting(
         10_000, "Requests that may wait; one more is refused", unit="requests", live=True, minimum=1, maximum=10_000_000
     )
+    max_clients: int = setting(
+        1_000, "Clients that may be connected; one more is refused", unit="clients", live=True, minimum=1,
+        maximum=100_000,
+    )  # fmt: skip
+    max_client_requests: int = setting(
+        10_000, "Requests of one client that may run or wait; one more is refused", unit="requests", live=True,
+        minimum=1, maximum=10_000_000,
+    )  # fmt: skip
     threads: int | None = setting(
         None, "CPU threads of the model; none is one a core", unit="threads", minimum=1, maximum=1024
     )

@@ -71,6 +71,7 @@ _UNITS = {
     "blocks": QT_TRANSLATE_NOOP("Words", "blocks"),
     "sequences": QT_TRANSLATE_NOOP("Words", "sequences"),
     "requests": QT_TRANSLATE_NOOP("Words", "requests"),
+    "clients": QT_TRANSLATE_NOOP("Words", "clients"),
     "threads": QT_TRANSLATE_NOOP("Words", "threads"),
 }
 #: Setting -> its title. The engine's names are for programs.
@@ -95,6 +96,8 @@ _TITLES = {
     "allocation": QT_TRANSLATE_NOOP("Words", "Allocation"),
     "preemption": QT_TRANSLATE_NOOP("Words", "Preemption"),
     "max_queue": QT_TRANSLATE_NOOP("Words", "Queue length"),
+    "max_clients": QT_TRANSLATE_NOOP("Words", "Clients"),
+    "max_client_requests": QT_TRANSLATE_NOOP("Words", "Requests of a client"),
     "threads": QT_TRANSLATE_NOOP("Words", "CPU threads"),
     "seed": QT_TRANSLATE_NOOP("Words", "Weight seed"),
 }
@@ -146,6 +149,10 @@ _MEANINGS = {
         "What a request that loses its blocks goes through: swapping to the host, recomputing, or the cheaper one.",
     ),
     "max_queue": QT_TRANSLATE_NOOP("Words", "Requests that may wait. One more is refused."),
+    "max_clients": QT_TRANSLATE_NOOP("Words", "Programs that may be connected at once. One more is refused."),
+    "max_client_requests": QT_TRANSLATE_NOOP(
+        "Words", "Requests of one program that may run or wait. One more is refused."
+    ),
     "threads": QT_TRANSLATE_NOOP("Words", "CPU threads that the model uses."),
     "seed": QT_TRANSLATE_NOOP("Words", "Seed of random weights."),
 }

@@ -2014,6 +2014,10 @@
         <translation>个请求</translation>
     </message>
     <message>
+        <source>clients</source>
+        <translation>个客户端</translation>
+    </message>
+    <message>
         <source>threads</source>
         <translation>个线程</translation>
     </message>
@@ -2097,6 +2101,14 @@
     <message>
         <source>Queue length</source>
         <translation>队列长度</translation>
+    </message>
+    <message>
+        <source>Clients</source>
+        <translation>客户端数</translation>
+    </message>
+    <message>
+        <source>Requests of a client</source>
+        <translation>单个客户端的请求数</translation>
     </message>
     <message>
         <source>CPU threads</source>
@@ -2186,6 +2198,14 @@
     <message>
         <source>Requests that may wait. One more is refused.</source>
         <translation>允许排队的请求数，超出则拒绝。</translation>
+    </message>
+    <message>
+        <source>Programs that may be connected at once. One more is refused.</source>
+        <translation>允许同时连接的程序数，超出则拒绝。</translation>
+    </message>
+    <message>
+        <source>Requests of one program that may run or wait. One more is refused.</source>
+        <translation>单个程序可运行和排队的请求数，超出则拒绝。</translation>
     </message>
     <message>
         <source>CPU threads that the model uses.</source>

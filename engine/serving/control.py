@@ -56,6 +56,10 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
+#: The longest names, in characters.
+ID_MAX = 200
+SALT_MAX = 1000
+
 #: Bytes that one block takes in a snapshot.
 _BLOCK_BYTES = 15
 
@@ -137,6 +141,7 @@ class Control:
         if known is not None:
             self._repeat(caller, known)
             return None
+        self._check_limits(client, message)
         worded = message.sampling.bad_words or message.sampling.json_schema
         if message.prompt is None and message.messages is None and not worded:
             return self._queue(client, message, self._text.prompt(message))
@@ -146,6 +151,24 @@ class Control:
             raise Refused(f"{len(self._intake):,} prompts wait to be read already (max_queue).", code="queue_full")
         self._intake.put(client, message)
         return None
+
+    def _check_limits(self, client: str, message: Submit) -> None:
+        """Raises :class:`Refused` for names that are too long, and for more requests than a client may have open."""
+        for field, text, most in (("id", message.id, ID_MAX), ("cache_salt", message.cache_salt, SALT_MAX)):
+            if len(text) > most:
+                raise Refused(
+                    f"{field} has {len(text):,} characters; accepted are up to {most:,}.", field=field, code="too_long"
+                )
+        limit = self._engine.config.max_client_requests
+        if len(self._engine.requests) + len(self._intake) < limit:
+            return
+        running = sum(request.client == client for request in self._engine.requests.values())
+        if running + self._intake.count(client) >= limit:
+            raise Refused(
+                f"{limit:,} requests of this client run or wait already, and more are not accepted "
+                f"(max_client_requests); submit this one again when some have ended.",
+                code="too_many_requests",
+            )
 
     def submit_prepared(self, prepared: Prepared) -> None:
         """Go on with a submission whose prompt was read, unless it was cancelled meanwhile."""
@@ -212,6 +235,12 @@ class Control:
         live = [(request.client, request.id) for request in self._engine.requests.values()]
         for client, id in [*live, *self._intake.cancel_all()]:
             self._send(client, Failed(id=id, code="shutdown", message=reason))
+
+    def hand_back(self, reason: str) -> None:
+        """Tell every request that has not begun that it ends here, so that it is asked again of the next engine."""
+        for client, id in self._intake.cancel_all():
+            self._send(client, Failed(id=id, code="shutdown", message=reason))
+        self._engine.fail_waiting("shutdown", reason)
 
     def _set_priority(self, caller: Caller, message: SetPriority) -> Done:
         priority = parse_priority(message.priority)

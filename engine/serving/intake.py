@@ -58,6 +58,10 @@ class Intake:
         del self._pending[prepared.message.id]
         return True
 
+    def count(self, client: str) -> int:
+        """Submissions of a client."""
+        return sum(owner == client for owner, _ in self._pending.values())
+
     def client_of(self, id: str) -> str:
         return self._pending[id][0]
 

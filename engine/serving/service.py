@@ -217,7 +217,13 @@ class Service:
             telemetry=connection.telemetry,
             log=connection.log,
         )
-        self._switchboard = Switchboard(endpoint, self._inbox, self._current_status, self._current_settings)
+        self._switchboard = Switchboard(
+            endpoint,
+            self._inbox,
+            self._current_status,
+            self._current_settings,
+            lambda: self._current_config().max_clients,
+        )
         self._serving: _Serving | None = None
         self._stopping: _Stop | None = None
         self._stop_at: float | None = None
@@ -388,7 +394,7 @@ class Service:
 
     def _take_over(self, loaded: Assembled) -> None:
         engine, model = loaded.engine, loaded.model
-        text = Text(model.tokenizer)
+        text = Text(model.tokenizer, engine.context_length)
         publisher = Publisher(self._status.epoch, engine, self._switchboard)
         control = Control(engine, text, publisher, self._switchboard.send, self._inbox.put)
         self._serving = _Serving(engine, control, publisher, text)
@@ -422,8 +428,10 @@ class Service:
         return self._status
 
     def _current_settings(self) -> list[SettingInfo]:
-        config = self._serving.engine.config if self._serving else self._config
-        return [SettingInfo(**facts) for facts in setting_facts(config)]
+        return [SettingInfo(**facts) for facts in setting_facts(self._current_config())]
+
+    def _current_config(self) -> EngineConfig:
+        return self._serving.engine.config if self._serving else self._config
 
     def _announce(self, state: EngineState, detail: str, progress: float | None = None) -> None:
         self._status = msgspec.structs.replace(self._status, state=state.value, detail=detail, progress=progress)

@@ -12,10 +12,12 @@ from ..scores import Scores
 
 
 class Text:
-    """``tokenizer`` is a transformers tokenizer, or None for a model that has none."""
+    """``tokenizer`` is a transformers tokenizer, or None for a model that has none; prompts of more than
+    ``context_length`` tokens are not read to the end."""
 
-    def __init__(self, tokenizer: Any | None) -> None:
+    def __init__(self, tokenizer: Any | None, context_length: int) -> None:
         self._tokenizer = tokenizer
+        self._context_length = context_length
 
     @property
     def has_chat_template(self) -> bool:
@@ -67,8 +69,21 @@ class Text:
 
     def _encode(self, text: str, *, special: bool) -> list[int]:
         assert self._tokenizer is not None
+        if len(text) > self._context_length * self._longest_token:  # so that nobody waits while it is read
+            raise Refused(
+                f"The prompt has {len(text):,} characters; accepted are {self._context_length:,} tokens, of which each "
+                f"has at most {self._longest_token:,}.",
+                field="prompt",
+                code="too_long",
+            )
         tokens: list[int] = self._tokenizer(text, add_special_tokens=special, verbose=False)["input_ids"]
         return tokens
+
+    @cached_property
+    def _longest_token(self) -> int:
+        """In characters."""
+        assert self._tokenizer is not None
+        return max(map(len, self._tokenizer.get_vocab()))
 
     def of(self, token_ids: list[int]) -> str:
         """The text of ``token_ids``, special tokens spelled out; empty for a model without a tokenizer."""

@@ -302,6 +302,8 @@ def test_every_live_setting_changes_while_requests_run() -> None:
         "prefix_caching": False,
         "preemption": "recompute",
         "max_queue": 7,
+        "max_clients": 8,
+        "max_client_requests": 9,
     }
     foreseen = reconfigure(engine, changes, dry_run=True)
     assert engine.cache.block_size == 8

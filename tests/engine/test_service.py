@@ -88,6 +88,9 @@ class GatedTokenizer:
         self.gate.wait()
         return {"input_ids": list(text.encode())}
 
+    def get_vocab(self) -> dict[str, int]:
+        return {"x": 0}
+
     def decode(self, token_ids: list[int], **_options: Any) -> str:
         return bytes(token % 256 for token in token_ids).decode(errors="replace")
 
