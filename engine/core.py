@@ -225,6 +225,13 @@ class Engine:
         theirs = [id for id, request in self.requests.items() if request.client == client]
         return sum(self.cancel(id) for id in theirs)
 
+    def fail_waiting(self, code: str, error: str) -> int:
+        """Fail all requests that have not begun; how many there were."""
+        waiting = [request for request in self.requests.values() if request.queue_s is None]
+        for request in waiting:
+            self._fail(request, code, error)
+        return len(waiting)
+
     def told(self, request: Request) -> tuple[list[Output], bool]:
         """What :meth:`step` has returned of a request so far, one output a sample; and whether its end, too."""
         unsaid = [output for result in self._results for output in result.outputs if output.request is request]

@@ -151,9 +151,11 @@ class Release(Message):
 
 
 class Shutdown(Message):
-    """Stop the engine: after finishing what it has (``drain``), or at once."""
+    """Stop the engine: after finishing what it has (``drain``), or at once. With ``hand_back``, what has not begun is
+    not waited for: it fails (``shutdown``), and can be asked of the engine that follows."""
 
     drain: bool = False
+    hand_back: bool = False
 
 
 # --- engine to client -------------------------------------------------------------------------------------------

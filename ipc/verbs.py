@@ -131,9 +131,10 @@ class Verbs:
         return Call(Release(), _done)
 
     @verb
-    def shutdown(self, drain: bool = False) -> Call[None]:
-        """Stop the engine: after finishing what it has (``drain``), or at once."""
-        return Call(Shutdown(drain=drain), _done)
+    def shutdown(self, drain: bool = False, hand_back: bool = False) -> Call[None]:
+        """Stop the engine: after finishing what it has (``drain``), or at once. With ``hand_back``, requests that have
+        not begun are not waited for; clients that outlive engines ask the next one."""
+        return Call(Shutdown(drain=drain, hand_back=hand_back), _done)
 
 
 class Blocking(Verbs):

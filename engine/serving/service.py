@@ -359,6 +359,8 @@ class Service:
             self._switchboard.send(client, forbidden(message, user_of(client)))
         elif isinstance(message, Shutdown):
             self._stop_for(_Stop("A client asked for it.", None if message.drain else 0.0))
+            if message.hand_back and self._serving is not None:
+                self._serving.control.hand_back("The engine is about to stop; ask the one that follows it.")
             self._switchboard.send(client, Done(id=message.id))
         elif isinstance(message, Release):
             self.released = True

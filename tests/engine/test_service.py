@@ -782,6 +782,23 @@ def test_a_model_that_cannot_be_loaded_ends_the_engine(
     assert list_connections() == []
 
 
+def test_what_has_not_begun_is_handed_back_while_the_rest_is_finished(serve: Callable[..., Running]) -> None:
+    running = serve(runner=GatedMemory(512), max_batch_size=1)
+    with Client(running.connection) as client:
+        begun = ask(client, 1, max_tokens=20)
+        running.engine.runner.wait_for_step()
+        waiting = [ask(client, seed) for seed in (2, 3)]
+        client.post(Shutdown(drain=True, hand_back=True), lambda _reply: None)
+        client.status()  # all that was sent before it waits for the core by now
+        running.engine.runner.gate.set()
+        for stream in waiting:
+            with pytest.raises(EngineError) as error:
+                stream.text()
+            assert error.value.code == "shutdown"
+        assert begun.token_ids() == expected(1, 20)
+    assert running.wait() == 0
+
+
 def test_draining_finishes_what_there_is_and_takes_nothing_new(serve: Callable[..., Running]) -> None:
     running = serve(runner=GatedMemory(512))
     with Client(running.connection) as client:
