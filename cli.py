@@ -119,7 +119,36 @@ def parser() -> argparse.ArgumentParser:
         "--preset", metavar="PRESET", help="settings for a way to use it (`pagedeck config preset` lists them); "
         "options of the command line win",
     )  # fmt: skip
+    serve.add_argument(
+        "--http", type=int, metavar="PORT", help="serve OpenAI's API there too, on 127.0.0.1, in a process of its own; "
+        "`pagedeck gateway` does it on other addresses",
+    )  # fmt: skip
     add_settings(serve)
+
+    gateway = commands.add_parser(
+        "gateway", help="serve OpenAI's API over HTTP for an engine",
+        description="Serve OpenAI's API and figures for Prometheus over HTTP, for an engine that runs, or will: the "
+        "gateway waits for it, and for the next one of its name.",
+    )  # fmt: skip
+    _engine_option(gateway)
+    gateway.add_argument("--host", default="127.0.0.1", metavar="ADDRESS", help="(default %(default)s)")
+    gateway.add_argument("--port", type=int, default=8000, help="0 is any free one (default %(default)s)")
+    gateway.add_argument(
+        "--api-key-file", metavar="FILE", help="keys of those who may ask, one a line; needed on addresses that others "
+        "reach",
+    )  # fmt: skip
+    gateway.add_argument(
+        "--api-key", action="append", default=[], metavar="KEY", help="such a key; users of this machine can see it, "
+        "but not one in the environment's PAGEDECK_API_KEY",
+    )  # fmt: skip
+    gateway.add_argument(
+        "--cors", action="append", default=[], metavar="ORIGIN", help="let web pages of this origin ask, as in "
+        "https://example.org; * is any",
+    )  # fmt: skip
+    gateway.add_argument(
+        "--exit-with-parent", action="store_true", help="stop when standard input closes: when the starter is gone"
+    )
+    gateway.add_argument("--fd", type=int, help=argparse.SUPPRESS)  # a socket of the starter's that listens already
 
     chat = commands.add_parser("chat", help="talk to the model here", description="Talk to the model in the terminal.")
     chat.add_argument("prompt", nargs="?", help="ask this alone; without it, a conversation")
@@ -283,6 +312,10 @@ def _run(options: argparse.Namespace) -> int:
             from .commands.serve import serve
 
             return _leave(serve(options))
+        case "gateway":
+            from .commands.gateway import gateway
+
+            return gateway(options)
         case "chat":
             return _chat(options)
         case "status":

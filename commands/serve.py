@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import dataclasses
 import sys
 from typing import Any
@@ -41,16 +42,19 @@ def serve(options: argparse.Namespace) -> int:
     preset = find_preset(options.preset).values if options.preset is not None else {}
     config = EngineConfig(**preset | stated)
     from ..engine.serving.service import serve as run
+    from .gateway import GatewayProcess
 
-    return run(
-        config,
-        name="pagedeck" if options.engine is None else options.engine,
-        listen=options.listen,
-        owned=options.exit_with_parent,
-        kv_events=options.kv_events,
-        kv_events_replay=options.kv_events_replay,
-        progress=Progress() if sys.stderr.isatty() else None,  # elsewhere the log says enough
-    )
+    name = "pagedeck" if options.engine is None else options.engine
+    with contextlib.nullcontext() if options.http is None else GatewayProcess(name, options.http):
+        return run(
+            config,
+            name=name,
+            listen=options.listen,
+            owned=options.exit_with_parent,
+            kv_events=options.kv_events,
+            kv_events_replay=options.kv_events_replay,
+            progress=Progress() if sys.stderr.isatty() else None,  # elsewhere the log says enough
+        )
 
 
 def _metavar(spec: dataclasses.Field[Any]) -> str:

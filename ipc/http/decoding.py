@@ -60,7 +60,7 @@ def decode(body: bytes, kind: type[R]) -> R:
     try:
         return _decoder(kind).decode(body)
     except msgspec.ValidationError as error:
-        raise _invalid(body, str(error)) from None
+        raise _invalid(body, kind, str(error)) from None
     except (msgspec.DecodeError, RecursionError) as error:
         text = str(error) if isinstance(error, msgspec.DecodeError) else "it is nested too deeply"
         raise HttpError(400, f"The body is no JSON: {text}.", code="invalid_json") from None
@@ -75,7 +75,7 @@ def _too_large(limit: int) -> HttpError:
     return HttpError.of(Refused(f"The body is larger than {limit:,} bytes.", code="body_too_large"))
 
 
-def _invalid(body: bytes, said: str) -> HttpError:
+def _invalid(body: bytes, kind: type[Request], said: str) -> HttpError:
     """What msgspec says, as a sentence with the field and its value."""
     found = _PLACE.search(said)
     place, said = (found[2], said[: found.start()]) if found else ("", said)
@@ -93,19 +93,45 @@ def _invalid(body: bytes, said: str) -> HttpError:
         return HttpError(400, f"The body is no such request: {said}.", code="invalid_value")
     if found and found[1]:
         return HttpError(400, f"A key in {place} is none: {said}.", param=place, code="invalid_value")
+    place = place.removesuffix("[...]")  # a key that is not told: the map itself stands for its value
     accepted = said.removeprefix("Expected ").partition(", got")[0]
+    if said.startswith("Invalid enum value"):
+        accepted = _choices(kind, place)
     try:
         return HttpError.of(Refused.value(place, _value(body, place), accepted))
-    except ValueError:  # a number of so many digits is not written out
-        return HttpError(400, f"{place} is a very large number; accepted is {accepted}.", param=place)
+    except (ValueError, RecursionError, msgspec.DecodeError):  # it cannot be read, or not be written out
+        return HttpError(400, f"{place} is not acceptable: {said}.", param=place, code="invalid_value")
+
+
+def _steps(place: str) -> list[str | int]:
+    """The keys and indices that lead to a place such as ``messages[0].role``."""
+    found = re.findall(r"([^.\[\]]+)|\[(\d+)\]", place)
+    return [name or int(index) for name, index in found]
 
 
 def _value(body: bytes, place: str) -> Any:
-    """What stands at a place in the body, such as ``messages[0].role``."""
+    """What stands at a place in the body."""
     value: Any = msgspec.json.decode(body)
-    for name, index in re.findall(r"([^.\[\]]+)|\[(\d+|\.\.\.)\]", place):
-        if name:
-            value = value[name]
-        elif index != "...":  # a key that is not told: the map itself stands for its value
-            value = value[int(index)]
+    for step in _steps(place):
+        value = value[step]
     return value
+
+
+def _choices(kind: type[Request], place: str) -> str:
+    """What may stand at a place, by the schema of the request."""
+    [schema], components = msgspec.json.schema_components([kind], ref_template="{name}")
+    for step in _steps(place):
+        schema = next(
+            form["items"] if isinstance(step, int) else form["properties"][step]
+            for form in _forms(schema, components)
+            if ("items" if isinstance(step, int) else "properties") in form
+        )
+    return " or ".join(repr(value) for form in _forms(schema, components) for value in form.get("enum", ()))
+
+
+def _forms(schema: dict[str, Any], components: dict[str, Any]) -> list[dict[str, Any]]:
+    """The schemas that a schema stands for."""
+    if "$ref" in schema:
+        return _forms(components[schema["$ref"]], components)
+    alternatives = schema.get("anyOf", ())
+    return [form for one in alternatives for form in _forms(one, components)] or [schema]
