@@ -10,6 +10,7 @@ from typing import NoReturn
 
 from . import __version__
 from .commands.serve import add_settings, stated_settings
+from .commands.suites import add_suites
 from .ipc.vocabulary import KV_EVENTS_ADDRESS, KV_REPLAY_ADDRESS, Refused
 
 
@@ -60,23 +61,6 @@ def _fault(message: str) -> int:
     print(f"pagedeck: {message}", file=sys.stderr)
     return 1
 
-
-PEERS_HELP = """\
-Measure this engine and others on one load: the same prompts of 16 to 512 tokens, the same output lengths of 16 to 256,
-all requests there at the start, greedy, the same number of threads, one system after the other.
-
-transformers comes with Pagedeck. The two others you prepare once; what that takes is not measured.
-
-OpenVINO GenAI, in an environment of its own:
-  python -m venv openvino && openvino/bin/pip install openvino-genai "optimum-intel[openvino]"
-  openvino/bin/optimum-cli export openvino --task text-generation-with-past --weight-format fp32 -m MODEL exported
-  pagedeck bench peers --openvino-model exported --openvino-python openvino/bin/python
-MODEL is a folder with safetensors; the default model's is in Pagedeck's cache, below `models`.
-
-llama.cpp's server, with as many slots as there are requests and room for all of them in its context:
-  llama-server -m FILE.gguf --threads 2 --parallel 32 --ctx-size 32768 --port 8080
-  pagedeck bench peers --llama-url http://127.0.0.1:8080
-The default model's GGUF file is in Pagedeck's cache."""
 
 _JSON = "for programs"
 
@@ -229,68 +213,7 @@ def parser() -> argparse.ArgumentParser:
     doctor.add_argument("--json", action="store_true", help="for programs")
 
     bench = commands.add_parser("bench", help="measure")
-    suites = bench.add_subparsers(dest="suite", metavar="SUITE", required=True)
-    quick = suites.add_parser("quick", help="this engine against transformers.generate, same prompts, same threads")
-    quick.add_argument("--requests", type=int, default=16, help="(default %(default)s)")
-    quick.add_argument("--threads", type=int, help="CPU threads of each system (default: one a core)")
-    quick.add_argument("--seed", type=int, default=0, help="of the prompts (default %(default)s)")
-    quick.add_argument("--output", default="bench-quick.json", help="where results go (default %(default)s)")
-    peers = suites.add_parser(
-        "peers",
-        help="this engine against transformers, OpenVINO GenAI and llama.cpp, same prompts, same threads",
-        description=PEERS_HELP,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    peers.add_argument("--requests", type=int, default=32, help="(default %(default)s)")
-    peers.add_argument("--threads", type=int, help="CPU threads of each system (default: one a core)")
-    peers.add_argument("--seed", type=int, default=3, help="of the prompts (default %(default)s)")
-    peers.add_argument(
-        "--peers", dest="chosen", metavar="NAMES", help="some of one-by-one, static, continuous, openvino and llama, "
-        "separated by commas (default: all that the options below allow)",
-    )  # fmt: skip
-    peers.add_argument(
-        "--setting", dest="settings", action="append", default=[], metavar="NAME=VALUE", help="a setting of our engine"
-    )
-    peers.add_argument("--openvino-model", metavar="FOLDER", help="the model as optimum exported it")
-    peers.add_argument(
-        "--openvino-python", metavar="PROGRAM", default=sys.executable, help="a Python that has openvino-genai "
-        "(default: this one)",
-    )  # fmt: skip
-    peers.add_argument(
-        "--openvino-precision", metavar="TEXT", default="as exported", help="what its weights are, as in int8"
-    )
-    peers.add_argument("--llama-url", metavar="URL", help="of llama.cpp's server, as in http://127.0.0.1:8080")
-    peers.add_argument("--llama-precision", metavar="TEXT", default="as served", help="what its file holds, as in Q4_1")
-    peers.add_argument("--output", default="bench-peers.json", help="where results go (default %(default)s)")
-    for name, output, meaning in (
-        ("scaling", "bench-scaling.json", "tokens/s against the batch, step time against the context"),
-        ("profile", "bench-profile.json", "what a step's time goes to, at batches of 1, 8 and 32"),
-    ):
-        suite = suites.add_parser(name, help=meaning)
-        suite.add_argument("--threads", type=int, help="CPU threads (default: one a core)")
-        suite.add_argument(
-            "--setting",
-            dest="settings",
-            action="append",
-            default=[],
-            metavar="NAME=VALUE",
-            help="a setting of the engine",
-        )
-        suite.add_argument("--output", default=output, help="where results go (default %(default)s)")
-    simulate = suites.add_parser(
-        "simulate", help="scheduler and cache at work on a simulated device: utilisation, fairness, and what they cost"
-    )
-    simulate.add_argument("--blocks", type=int, default=200_000, help="of the device pool (default %(default)s)")
-    simulate.add_argument("--block-size", type=int, default=16, help="tokens in a block (default %(default)s)")
-    simulate.add_argument("--host-blocks", type=int, default=20_000, help="of the host pool (default %(default)s)")
-    simulate.add_argument("--live", type=int, default=2_000, help="the most sequences in a step (default %(default)s)")
-    simulate.add_argument("--requests", type=int, default=50_000, help="(default %(default)s)")
-    simulate.add_argument("--token-budget", type=int, default=8_192, help="tokens in a step (default %(default)s)")
-    simulate.add_argument(
-        "--load", type=float, default=1.05, help="arriving work against what the device can do (default %(default)s)"
-    )
-    simulate.add_argument("--seed", type=int, default=0, help="of the requests (default %(default)s)")
-    simulate.add_argument("--json", action="store_true", help="for programs")
+    add_suites(bench)
     return parser
 
 
@@ -432,4 +355,8 @@ def _bench(options: argparse.Namespace) -> int:
             as_json=options.json,
         )
     chosen = {name: value for name, value in vars(options).items() if name not in ("command", "suite")}
+    if options.suite in ("run", "compare", "report"):
+        from .commands import load
+
+        return int(getattr(load, options.suite)(**chosen))
     return int(getattr(bench, options.suite)(**chosen))

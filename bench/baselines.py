@@ -1,14 +1,15 @@
 """transformers as a peer, in a process of its own: ``python -m pagedeck.bench.baselines``.
 
-Standard input holds one JSON object: ``model`` (a folder, or a GGUF file), ``way``, ``batch``, ``threads`` and
-``items`` (pairs of prompt ids and output length). Standard output is JSON lines: ``{"loaded": seconds}``,
-``{"done": requests}`` first when it is warm and then as requests end, and in the end
-``{"finished": [...], "outputs": [...], "arrivals": [...]}``, times in seconds from the start.
+Standard input holds one JSON object: ``model`` (a folder, or a GGUF file), ``way``, ``batch``, ``threads``, ``items``
+(pairs of prompt ids and output length) and perhaps ``due`` (seconds from the start, of each item, in order). Standard
+output is JSON lines: ``{"loaded": seconds}``, ``{"done": requests}`` first when it is warm and then as requests end,
+and in the end ``{"finished": [...], "outputs": [...], "arrivals": [...]}``, times in seconds from the start.
 
-All requests are there at the start. The way ``generate`` serves them in order: with ``batch`` 1 each is generated
-alone; otherwise prompts are padded on the left and masked, and a batch ends, for all of its requests, with its longest
-output. The way ``continuous`` is transformers' own continuous batching, as it configures itself, but on a CPU for the
-size of its cache. The KV cache is on, sampling is greedy, weights are float32, and end-of-text does not end a request.
+Unless ``due`` says otherwise, all requests are there at the start. The way ``generate`` serves them in order: with
+``batch`` 1 each is generated alone; otherwise prompts are padded on the left and masked, and a batch ends, for all of
+its requests, with its longest output; whoever is due by then joins the next one. The way ``continuous`` is
+transformers' own continuous batching, as it configures itself, but on a CPU for the size of its cache. The KV cache is
+on, sampling is greedy, weights are float32, and end-of-text does not end a request.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ def main() -> None:
     if job["way"] == "continuous":
         _say(**continuous(model, items, lambda done: _say(done=done)))
     else:
-        _say(**static(model, items, job["batch"], lambda done: _say(done=done)))
+        _say(**static(model, items, job["batch"], lambda done: _say(done=done), job.get("due")))
 
 
 def load(path: Path) -> PreTrainedModel:
@@ -58,15 +59,25 @@ def load(path: Path) -> PreTrainedModel:
     return model.eval()
 
 
-def static(model: PreTrainedModel, items: list[Item], size: int, done: Callable[[int], None]) -> dict[str, Any]:
-    """Batches of ``size``, one after the other."""
+def static(
+    model: PreTrainedModel,
+    items: list[Item],
+    size: int,
+    done: Callable[[int], None],
+    due: list[float] | None = None,
+) -> dict[str, Any]:
+    """Batches of up to ``size``, one after the other, of those that are due when one begins."""
+    due = due or [0.0] * len(items)
     generate(model, [(prompt[: WARM_UP[0]], WARM_UP[1]) for prompt, _ in items[:size]])
     done(0)
     finished: list[float] = []
     outputs: list[list[int]] = []
     begin = time.perf_counter()
-    for first in range(0, len(items), size):
-        batch = items[first : first + size]
+    while (first := len(finished)) < len(items):
+        time.sleep(max(0.0, due[first] - (time.perf_counter() - begin)))
+        now = time.perf_counter() - begin
+        count = max(1, sum(at <= now for at in due[first : first + size]))
+        batch = items[first : first + count]
         outputs += generate(model, batch)
         finished += [time.perf_counter() - begin] * len(batch)
         done(len(finished))

@@ -43,8 +43,13 @@ def transformers_peers(model: Path) -> dict[str, Peer]:
         "static": (f"transformers, batches of {STATIC_BATCH}", {"way": "generate", "batch": STATIC_BATCH}),
         "continuous": ("transformers, continuous batching", {"way": "continuous"}),
     }
-    command = [sys.executable, "-m", "pagedeck.bench.baselines"]
+    command = transformers_command()
     return {key: process_peer(name, command, job | {"model": str(model)}) for key, (name, job) in ways.items()}
+
+
+def transformers_command() -> list[str]:
+    """The program that serves with transformers alone."""
+    return [sys.executable, "-m", "pagedeck.bench.baselines"]
 
 
 def openvino_peer(exported: Path, python: str, precision: str = "as exported", kv_precision: str = "f32") -> Peer:

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from itertools import pairwise
 from pathlib import Path
 from statistics import correlation, linear_regression, median
-from typing import Any, Self
+from typing import Any
 
 from ..ipc.client import Client
-from ..ipc.telemetry import TOPIC_STEP, StepRecord, Steps
 from . import own
 from .systems import surroundings
+from .witness import STEPS_SETTLE_S, Witness
 from .workload import FIRST_TOKEN, Item
 
 Report = Callable[[str, float | None], None]
@@ -23,7 +22,6 @@ BATCHES = (1, 2, 4, 8, 16, 32, 64)
 FIRST_CONTEXT, LAST_CONTEXT = 128, 8192
 PROMPT = 64  # tokens, where the batch is what varies
 OUTPUTS = 24  # tokens of each sequence: the steps that are measured
-SETTLED_S = 0.2  # telemetry comes at most so long after a step
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +99,7 @@ def measure(
         LaunchFailed, EngineError: the engine ended or failed before it was done.
     """
     options = [*settings, "--max-batch-size", str(max(batches))]
-    with own.started(model, threads, report, options) as client, _Steps(client) as steps:
+    with own.started(model, threads, report, options) as client, Witness(client) as witness:
         status = client.status()
         room = min(status.context_length, LAST_CONTEXT)
         contexts = [FIRST_CONTEXT << i for i in range(16) if FIRST_CONTEXT << i <= room]
@@ -110,60 +108,33 @@ def measure(
         for done, batch in enumerate(batches):
             report(f"Batch {batch}", done / len(batches))
             items = [Item(tokens[number : number + PROMPT], OUTPUTS) for number in range(batch)]
-            by_batch.append(steps.of(items, PROMPT + OUTPUTS // 2))
+            by_batch.append(_step_time(client, witness, items, PROMPT + OUTPUTS // 2))
         for done, context in enumerate(contexts):
             report(f"Context {context:,}", done / len(contexts))
             # A prompt begins with the one before it, of which the cache has kept the blocks.
-            by_context.append(steps.of([Item(tokens[: context - OUTPUTS], OUTPUTS)], context))
+            by_context.append(_step_time(client, witness, [Item(tokens[: context - OUTPUTS], OUTPUTS)], context))
     return Scaling(by_batch, by_context, threads)
 
 
-class _Steps:
-    """Hears of every step of an engine."""
-
-    def __init__(self, client: Client) -> None:
-        self._client = client
-        self._records: list[StepRecord] = []
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=self._listen, daemon=True)
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        while not self._records:  # until telemetry is heard at all; what runs for it warms the engine up
-            own.run_engine(self._client, [Item([FIRST_TOKEN] * 8, 8)])
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._over.set()
-        self._thread.join()
-
-    def of(self, items: Sequence[Item], context: int) -> StepTime:
-        """The median step of ``items`` while all of them decode and nothing else runs."""
-        begin = time.time()
-        own.run_engine(self._client, items)
-        time.sleep(SETTLED_S)
-        mine = [record for record in self._records if record.time >= begin]
-        pairs = [
-            (before, after)
-            for before, after in pairwise(mine)
-            if after.step == before.step + 1
-            and all(r.decode_tokens == len(items) and not r.prefill_tokens for r in (before, after))
-        ]
-        step_ms = median((after.time - before.time) * 1e3 for before, after in pairs)
-        names = ("forward_ms", "sample_ms", "schedule_ms", "other_ms")
-        parts = {name: median(getattr(after, name) for _, after in pairs) for name in names}
-        return StepTime(
-            batch=len(items),
-            context=context,
-            step_ms=step_ms,
-            between_ms=max(0.0, step_ms - sum(parts.values())),
-            steps=len(pairs),
-            **parts,
-        )
-
-    def _listen(self) -> None:
-        with self._client.subscribe([TOPIC_STEP]) as telemetry:
-            while not self._over.is_set():
-                received = telemetry.receive(timeout=0.1)
-                if received is not None and isinstance(received[2], Steps):
-                    self._records += received[2].steps
+def _step_time(client: Client, witness: Witness, items: Sequence[Item], context: int) -> StepTime:
+    """The median step of ``items`` while all of them decode and nothing else runs."""
+    begin = time.time()
+    own.serve(client, items)
+    time.sleep(STEPS_SETTLE_S)
+    pairs = [
+        (before, after)
+        for before, after in pairwise(record for record in witness.steps if record.time >= begin)
+        if after.step == before.step + 1
+        and all(r.decode_tokens == len(items) and not r.prefill_tokens for r in (before, after))
+    ]
+    step_ms = median((after.time - before.time) * 1e3 for before, after in pairs)
+    names = ("forward_ms", "sample_ms", "schedule_ms", "other_ms")
+    parts = {name: median(getattr(after, name) for _, after in pairs) for name in names}
+    return StepTime(
+        batch=len(items),
+        context=context,
+        step_ms=step_ms,
+        between_ms=max(0.0, step_ms - sum(parts.values())),
+        steps=len(pairs),
+        **parts,
+    )

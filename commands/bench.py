@@ -10,7 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..bench import peers as peer
+from ..bench import report as page
 from ..bench import scaling as scales
+from ..bench.results import of_comparison
+from ..bench.results import write as write_results
 from ..bench.systems import Comparison, surroundings
 from ..engine.config import EngineConfig
 from ..engine.model.checkpoint import locate
@@ -28,7 +31,7 @@ OUTPUTS = (16, 256)
 
 
 def quick(*, requests: int, threads: int | None, seed: int, output: str) -> int:
-    _check(output, requests=requests, threads=threads)
+    check_output(output, requests=requests, threads=threads)
     with Progress() as progress:
         model = locate(EngineConfig(), progress).folder
         offered = peer.transformers_peers(model)
@@ -41,7 +44,7 @@ def quick(*, requests: int, threads: int | None, seed: int, output: str) -> int:
             seed=seed,
             report=progress,
         )
-    return _finish(comparison.facts(), render(comparison), output)
+    return _finish_comparison(comparison, output)
 
 
 def peers(
@@ -60,7 +63,7 @@ def peers(
 ) -> int:
     """``chosen``: keys of the peers to run, separated by commas; all that can be reached unless stated.
     ``settings``: ``name=value`` of our engine."""
-    _check(output, requests=requests, threads=threads)
+    check_output(output, requests=requests, threads=threads)
     with Progress() as progress:
         model = locate(EngineConfig(), progress).folder
         offered = peer.transformers_peers(model)
@@ -72,7 +75,7 @@ def peers(
         if unknown := [key for key in keys if key not in offered]:
             accepted = f"{', '.join(offered)}; openvino needs --openvino-model, and llama needs --llama-url"
             raise Refused.value("peers", unknown[0], accepted)
-        options = [part for setting in settings for part in _option(setting)]
+        options = [part for setting in settings for part in option(setting)]
         comparison = peer.compare(
             model,
             [offered[key] for key in keys],
@@ -84,14 +87,14 @@ def peers(
             settings=options,
             precision=", ".join(["float32", *settings]),
         )
-    return _finish(comparison.facts(), render(comparison), output)
+    return _finish_comparison(comparison, output)
 
 
 def scaling(*, threads: int | None, settings: list[str], output: str) -> int:
-    _check(output, threads=threads)
+    check_output(output, threads=threads)
     with Progress() as progress:
         model = locate(EngineConfig(), progress).folder
-        options = [part for setting in settings for part in _option(setting)]
+        options = [part for setting in settings for part in option(setting)]
         found = scales.measure(model, threads=threads or os.cpu_count() or 1, report=progress, settings=options)
     return _finish(found.facts(), render_scaling(found), output)
 
@@ -100,7 +103,7 @@ def profile(*, threads: int | None, settings: list[str], output: str) -> int:
     """Runs an engine in this process."""
     from ..bench.inside import step_profile
 
-    _check(output, threads=threads)
+    check_output(output, threads=threads)
     chosen = engine_settings(settings)
     with Progress() as progress:
         steps = step_profile.profile(EngineConfig(threads=threads, **chosen), progress)
@@ -118,7 +121,7 @@ def engine_settings(settings: list[str]) -> dict[str, Any]:
     return chosen
 
 
-def _option(setting: str) -> tuple[str, str]:
+def option(setting: str) -> tuple[str, str]:
     name, value = _name_and_value(setting)
     return f"--{name.replace('_', '-')}", value
 
@@ -130,12 +133,21 @@ def _name_and_value(setting: str) -> tuple[str, str]:
     return name.replace("-", "_"), value
 
 
-def _check(output: str, **counts: int | None) -> None:
+def check_output(output: str, **counts: int | None) -> None:
     for name, count in counts.items():
         if count is not None and count < 1:
             raise Refused.value(name, count, "an integer from 1")
     if not Path(output).absolute().parent.is_dir():
         raise Refused(f"output is {output!r}; accepted is a file in a folder that exists.", field="output")
+
+
+def _finish_comparison(comparison: Comparison, output: str) -> int:
+    found, beside = of_comparison(comparison), Path(output).with_suffix(".html")
+    write_results(found, Path(output))
+    page.write(found, beside)
+    print(render(comparison))
+    print(f"All samples: {output}; with pictures: {beside}")
+    return 0
 
 
 def _finish(facts: dict[str, Any], text: str, output: str) -> int:

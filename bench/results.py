@@ -1,0 +1,109 @@
+"""What a bench leaves behind: one JSON file with the machine, the settings and all raw samples."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from ..ipc.vocabulary import Refused
+from .drive import Outcome
+from .systems import Comparison, surroundings
+
+VERSION = 1
+
+
+class Run(msgspec.Struct, omit_defaults=True):
+    """One system on one load, once. Runs of the same name are repetitions."""
+
+    name: str
+    outcomes: list[Outcome]
+    settings: dict[str, Any] = {}
+    precision: str = "float32"
+    memory_bytes: int | None = None
+    engine: dict[str, Any] = {}  # what the engine told of itself meanwhile
+
+
+class Claim(msgspec.Struct, omit_defaults=True):
+    """A claim of the document that Pagedeck began with, and what was measured."""
+
+    name: str
+    claimed: str
+    measured: str
+    how: str
+    met: bool | None  # none where there is nothing to meet
+    spread: str = ""
+    samples: dict[str, list[float]] = {}
+
+
+class Trial(msgspec.Struct, omit_defaults=True):
+    """Settings that the tuner tried: a figure's mean with its 95 % interval, as ``[value, low, high]``."""
+
+    settings: dict[str, Any]
+    stage: str
+    figures: dict[str, list[float]]
+    note: str = ""
+
+
+class Results(msgspec.Struct, omit_defaults=True):
+    """``kind``: run, peers, claims or tune. ``load``: how its items were made."""
+
+    kind: str
+    surroundings: dict[str, Any]
+    load: dict[str, Any] = {}
+    runs: list[Run] = []
+    claims: list[Claim] = []
+    trials: list[Trial] = []
+    chosen: dict[str, Any] = {}
+    format: str = "pagedeck-bench"
+    version: int = VERSION
+
+    def names(self) -> list[str]:
+        """Names of its runs, in order."""
+        return list(dict.fromkeys(run.name for run in self.runs))
+
+    def repetitions(self, name: str) -> list[list[Outcome]]:
+        """The outcomes of all runs of that name."""
+        return [run.outcomes for run in self.runs if run.name == name]
+
+
+def new(kind: str, **facts: Any) -> Results:
+    """Results of this machine, today."""
+    return Results(kind, surroundings(), **facts)
+
+
+def of_comparison(comparison: Comparison) -> Results:
+    """A comparison of systems, whose requests were all due at the start."""
+    runs = []
+    for system in comparison.systems:
+        outcomes = [
+            Outcome(
+                ended=finished,
+                arrivals=system.arrivals[place] if system.arrivals else [finished],
+                tokens=system.outputs[place] if system.outputs else [0] * item.output_tokens,
+                prompt_tokens=len(item.prompt),
+            )
+            for place, (item, finished) in enumerate(zip(comparison.items, system.finished, strict=True))
+        ]
+        runs.append(Run(system.name, outcomes, precision=system.precision, memory_bytes=system.memory_bytes))
+    load = {"name": "mixed lengths at once", "requests": len(comparison.items), "seed": comparison.seed}
+    return new("peers", load=load | {"threads": comparison.threads}, runs=runs)
+
+
+def write(results: Results, path: Path) -> None:
+    path.write_bytes(msgspec.json.format(msgspec.json.encode(results), indent=1))
+
+
+def read(path: Path) -> Results:
+    """Raises :class:`Refused` for a file that is none of these, or of a newer version."""
+    try:
+        results = msgspec.json.decode(path.read_bytes(), type=Results)
+    except OSError as error:
+        raise Refused(f"The results {path} cannot be read: {error.strerror}.", field="results") from error
+    except msgspec.DecodeError as error:
+        raise Refused(f"{path} holds no results of pagedeck bench: {error}.", field="results") from error
+    if results.format != "pagedeck-bench" or results.version > VERSION:
+        accepted = f"pagedeck-bench up to version {VERSION}"
+        raise Refused.value("results", f"{results.format} version {results.version}", accepted)
+    return results

@@ -1,0 +1,142 @@
+"""``pagedeck bench run``, ``compare`` and ``report``: one load on one or several systems, and what came of it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from ..bench import report as page
+from ..bench import results, traces, variants
+from ..bench.changes import changes
+from ..bench.figures import FIGURES, Limits, good, goodput
+from ..bench.noise import interval
+from ..bench.own import started
+from ..bench.results import Results
+from ..bench.workload import Item, make_load
+from ..engine.config import EngineConfig
+from ..engine.model.checkpoint import locate
+from .bench import check_output, option
+from .terminal import Progress, table
+
+
+def run(
+    *,
+    load: str,
+    trace: str | None,
+    requests: int,
+    arrivals: str | None,
+    speed: float,
+    systems: str,
+    repeat: int,
+    threads: int | None,
+    seed: int,
+    settings: list[str],
+    ttft_limit: float | None,
+    itl_limit: float | None,
+    output: str,
+) -> int:
+    """Measure each of ``systems`` on the load, ``repeat`` times, in turns; write JSON and HTML beside it."""
+    check_output(output, requests=requests, threads=threads, repeat=repeat)
+    names = [name.strip() for name in systems.split(",") if name.strip()]
+    variants.check_names(names)
+    chosen = [_pair(setting) for setting in settings]
+    lines = traces.read_trace(Path(trace))[:requests] if trace else None
+    threads = threads or os.cpu_count() or 1
+    with Progress() as progress:
+        model = locate(EngineConfig(), progress).folder
+        with started(model, threads, progress) as client:
+            status = client.status()
+        items: list[Item]
+        if lines is None:
+            items = make_load(
+                load,
+                requests,
+                seed=seed,
+                vocabulary=status.vocabulary,
+                context_length=status.context_length,
+                arrivals=arrivals,
+            )
+        else:
+            items = traces.items(
+                lines, seed=seed, vocabulary=status.vocabulary, context_length=status.context_length, speed=speed
+            )
+        facts: dict[str, Any] = {"name": trace or load, "requests": len(items), "seed": seed, "threads": threads}
+        facts |= {"arrivals": arrivals} if arrivals else {}
+        found = results.new("run", load=facts)
+        for turn in range(repeat):
+            for name in names:
+
+                def report(text: str, share: float | None, turn: int = turn) -> None:
+                    progress(f"{text}, run {turn + 1} of {repeat}", share)
+
+                measured = variants.measure(name, model, items, threads=threads, settings=chosen, report=report)
+                found.runs.append(measured)
+                results.write(found, Path(output))  # what is measured is kept, whatever comes next
+    beside = Path(output).with_suffix(".html")
+    page.write(found, beside)
+    print(render(found, Limits(ttft_limit, itl_limit)))
+    print(f"All samples: {output}; with pictures: {beside}")
+    return 0
+
+
+def compare(*, before: str, after: str, fail: bool) -> int:
+    """What changed beyond noise; with ``fail``, 1 if anything got worse."""
+    found = changes(results.read(Path(before)), results.read(Path(after)))
+    rows = [["system", "figure", "after ÷ before", "95 % interval", ""]]
+    words = {True: "better", False: "worse", None: "within noise"}
+    for change in found:
+        spread = f"{change.ratio.low:.3f} to {change.ratio.high:.3f}"
+        rows.append([change.name, change.figure, f"{change.ratio.value:.3f}", spread, words[change.better]])
+    print(table(rows, right=frozenset({2})))
+    worse = [change for change in found if change.better is False]
+    print(f"{len(worse)} of {len(found)} figures are worse beyond noise.")
+    return 1 if fail and worse else 0
+
+
+def report(*, file: str, output: str | None) -> int:
+    """The HTML page of a file of results."""
+    path = Path(output) if output else Path(file).with_suffix(".html")
+    page.write(results.read(Path(file)), path)
+    print(path)
+    return 0
+
+
+def render(found: Results, limits: Limits) -> str:
+    """A table with a column for each system."""
+    names = found.names()
+    rows = [["", *names]]
+    for figure, (unit, _, of) in FIGURES.items():
+        cells = []
+        for name in names:
+            runs = [good(run) for run in found.repetitions(name)]
+            if not all(runs):
+                cells.append("")
+                continue
+            value = interval(runs, of)
+            cells.append(f"{value.value:.3g} ({value.low:.3g} to {value.high:.3g})" if value.value else "–")
+        rows.append([f"{figure}, {unit}", *cells])
+    if limits != Limits():
+        cells = [f"{interval(found.repetitions(name), lambda run: goodput(run, limits)).value:.3g}" for name in names]
+        rows.append(["goodput, requests/s", *cells])
+    failed = [sum(bool(one.error) for run in found.repetitions(name) for one in run) for name in names]
+    rows.append(["failed requests", *map(str, failed)])
+    told = [next((run.engine for run in found.runs if run.name == name and run.engine), {}) for name in names]
+    for key in dict.fromkeys(key for facts in told for key in facts):
+        cells = [_fact(facts.get(key)) for facts in told]
+        rows.append([key.replace("_", " "), *cells])
+    late = max((one.sent - one.due for run in found.runs for one in run.outcomes), default=0.0)
+    notes = (
+        "Times count from when a request was due; in brackets, the interval of 95 % confidence. "
+        f"The latest request was sent {late * 1e3:.0f} ms after it was due."
+    )
+    return f"{table(rows, right=frozenset(range(1, len(names) + 1)))}\n\n{notes}"
+
+
+def _fact(value: float | None) -> str:
+    return "" if value is None else f"{value:.1%}" if isinstance(value, float) else str(value)
+
+
+def _pair(setting: str) -> tuple[str, str]:
+    name, value = option(setting)
+    return name.removeprefix("--"), value

@@ -1,0 +1,117 @@
+"""Results as files and pages, what changed between two of them, and how sure that is."""
+
+from __future__ import annotations
+
+import random
+import re
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+from pagedeck.bench import report, results
+from pagedeck.bench.changes import changes
+from pagedeck.bench.drive import Outcome
+from pagedeck.bench.noise import interval, ratio
+from pagedeck.bench.results import Claim, Results, Run, Trial
+from pagedeck.commands import load
+from pagedeck.ipc.vocabulary import Refused
+
+
+def outcomes(seed: int, slowness: float = 1.0) -> list[Outcome]:
+    rng = random.Random(seed)
+    made = []
+    for n in range(40):
+        due = 0.1 * n
+        times = [due + slowness * (0.5 + 0.1 * k + 0.02 * rng.random()) for k in range(10)]
+        made.append(Outcome(due, due, times[-1], times, [1] * 10, 20))
+    return made
+
+
+def found(slowness: float = 1.0, seed: int = 0) -> Results:
+    runs = [Run("pagedeck", outcomes(seed + n, slowness), {"block-size": "16"}) for n in range(3)]
+    return results.new("run", load={"name": "chat", "requests": 40}, runs=runs)
+
+
+def test_a_file_gives_back_what_was_written(tmp_path: Path) -> None:
+    before = found()
+    before.claims = [Claim("a", "b", "c", "d", None)]
+    results.write(before, tmp_path / "r.json")
+    assert results.read(tmp_path / "r.json") == before
+
+
+@pytest.mark.parametrize("text", ["", "{}", '{"kind": 3}', '{"kind": "run", "surroundings": {}, "format": "x"}'])
+def test_what_is_none_is_refused(tmp_path: Path, text: str) -> None:
+    (tmp_path / "r.json").write_text(text)
+    with pytest.raises(Refused, match=r"results|accepted is pagedeck-bench"):
+        results.read(tmp_path / "r.json")
+    with pytest.raises(Refused, match="cannot be read: No such file"):
+        results.read(tmp_path / "none.json")
+
+
+def test_noise_is_told_from_change() -> None:
+    same = changes(found(), found(seed=50))
+    assert all(change.better is None for change in same)
+    slower = {change.figure: change for change in changes(found(), found(1.3, seed=50))}
+    assert slower["e2e_p95"].better is False and slower["itl_p50"].better is False
+    assert slower["e2e_p95"].ratio.value == pytest.approx(1.3, rel=0.02)
+    faster = {change.figure: change.better for change in changes(found(), found(0.7, seed=50))}
+    assert faster["e2e_p50"] is True and faster["tokens_per_s"] is not False
+
+
+def test_only_the_same_can_be_compared() -> None:
+    other = found()
+    other.load = {"name": "burst"}
+    with pytest.raises(Refused, match="different loads"):
+        changes(found(), other)
+    other = found()
+    other.runs = [Run("static", outcomes(1))]
+    with pytest.raises(Refused, match="no run in common: one has pagedeck, the other static"):
+        changes(found(), other)
+
+
+def test_intervals_hold_the_truth_about_as_often_as_they_say() -> None:
+    rng, held = random.Random(0), 0
+    for trial in range(100):
+        runs = [[rng.gauss(10.0, 2.0) for _ in range(30)] for _ in range(4)]
+        each = interval(runs, lambda values: sum(values) / len(values), rounds=200, seed=trial)
+        held += each.low <= 10.0 <= each.high
+    assert held >= 88
+    assert ratio([[2.0, 4.0]], [[1.0, 2.0]], max, rounds=50).value == 2.0
+
+
+def test_the_command_fails_on_a_regression_only_if_asked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    files = [str(tmp_path / name) for name in ("a.json", "b.json")]
+    results.write(found(), Path(files[0]))
+    results.write(found(1.3), Path(files[1]))
+    assert load.compare(before=files[0], after=files[1], fail=False) == 0
+    assert load.compare(before=files[0], after=files[1], fail=True) == 1
+    assert load.compare(before=files[1], after=files[0], fail=True) == 0
+    assert "worse" in capsys.readouterr().out
+
+
+def test_the_page_is_whole_and_the_same_every_time() -> None:
+    all_of_it = found()
+    all_of_it.runs.append(Run("<static>", outcomes(9, 2.0), precision="float32"))
+    all_of_it.claims = [Claim("Memory & waste", "85 %", "90 %", "how", True, "89 to 91")]
+    all_of_it.trials = [
+        Trial(
+            {"block_size": size},
+            "sweep",
+            {"tokens_per_s": [size, size - 1, size + 1], "e2e_p95": [9 - size / 16, 1, 9]},
+        )
+        for size in (16, 32)
+    ]
+    all_of_it.chosen = {"block_size": 32}
+    text = report.html(all_of_it)
+    assert text == report.html(all_of_it)
+    assert "&lt;static&gt;" in text and "<static>" not in text and "Memory &amp; waste" in text
+    pictures = re.findall(r"<svg.*?</svg>", text, re.DOTALL)
+    assert len(pictures) == 5
+    for picture in pictures:
+        ElementTree.fromstring(picture)
+    assert not re.findall(r'(?:src|href)="(?!#)', text.replace('xlink:href="#', ""))  # nothing is fetched
+    assert text.count('<tr class="chosen">') == 1
+
+
+def test_the_front_is_what_nothing_beats() -> None:
+    assert report.front_of([(1, 5), (2, 4), (2, 7), (3, 7), (4, 9), (0.5, 1)]) == [(0.5, 1), (1, 5), (2, 7), (4, 9)]

@@ -1,0 +1,38 @@
+"""Each system under measurement, on a tiny model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pagedeck.bench import variants
+from pagedeck.bench.workload import Item, make_load
+from pagedeck.ipc.vocabulary import Refused
+
+
+@pytest.mark.parametrize("name", ["pagedeck", "contiguous", "fifo", "static"])
+def test_all_do_the_same_work(
+    name: str, tiny_model_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PAGEDECK_RUNTIME", str(tmp_path / "run"))
+    monkeypatch.setenv("PAGEDECK_STATE", str(tmp_path / "state"))
+    items = make_load("mixed", 6, seed=0, vocabulary=300, context_length=120, arrivals="poisson:50")
+    settings = [("block-size", "8"), ("num-blocks", "200")]
+    run = variants.measure(
+        name, tiny_model_folder, items, threads=1, settings=settings, report=lambda text, share: None
+    )
+    assert run.name == name and [len(one.tokens) for one in run.outcomes] == [item.output_tokens for item in items]
+    assert [one.due for one in run.outcomes] == [item.at for item in items]
+    assert all(one.sent >= one.due and one.ended >= one.arrivals[-1] > one.due for one in run.outcomes)
+    if name != "static":
+        assert run.engine["steps"] > 5 and 0 < run.engine["device_share"] <= 1 and run.engine["running_most"] >= 1
+
+
+def test_names_and_loads_that_cannot_be(tiny_model_folder: Path) -> None:
+    variants.check_names(["pagedeck", "static"])
+    with pytest.raises(Refused, match="systems is 'vllm'; accepted is pagedeck, contiguous"):
+        variants.check_names(["vllm"])
+    with pytest.raises(Refused, match="requests wait for others"):
+        variants.static(
+            tiny_model_folder, [Item([300], 1), Item([300], 1, after=0)], threads=1, report=lambda text, share: None
+        )
