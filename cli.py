@@ -32,6 +32,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if rest and options.command != "app":
         understood.error(f"unrecognized arguments: {' '.join(rest)}")
     try:
+        if options.command == "attach":
+            more = ["--attach-bind"] if options.bind else []
+            addresses = ["--attach", options.endpoint, "--attach-replay", options.replay]
+            return _open_app([*addresses, "--attach-metrics", options.metrics, *more])
         if options.command == "replay":
             return _open_app(["--replay", options.file])
         return _open_app(rest) if options.command in (None, "app") else _run(options)
@@ -81,6 +85,18 @@ def parser() -> argparse.ArgumentParser:
 
     replay = commands.add_parser("replay", help="open a recording in the app", description="Open a recording.")
     replay.add_argument("file", metavar="FILE", help="as the app's record button writes it (*.pagedeck)")
+
+    attach = commands.add_parser(
+        "attach", help="show another server's prefix cache in a window", description="Show the prefix cache of vLLM, of "
+        "SGLang or of `pagedeck serve --kv-events` as its KV events tell of it. It is only looked at.",
+    )  # fmt: skip
+    attach.add_argument("endpoint", nargs="?", default=KV_EVENTS_ADDRESS, help="where it publishes (default %(default)s)")
+    attach.add_argument(
+        "--replay", metavar="ADDRESS", nargs="?", const=KV_REPLAY_ADDRESS, default="", help="where it repeats what it "
+        "published before (without an address: %(const)s)",
+    )  # fmt: skip
+    attach.add_argument("--metrics", metavar="URL", default="", help="its /metrics, which tell how large the cache is")
+    attach.add_argument("--bind", action="store_true", help="listen at the endpoint: the server connects to it")
 
     serve = commands.add_parser("serve", help="run an engine in this terminal", description="Run an engine.")
     _engine_option(serve, "its name; clients find it by this (default pagedeck)", client=False)

@@ -13,6 +13,8 @@ from PySide6.QtWidgets import QApplication
 
 from .. import __version__
 from . import theme
+from .attached_link import AttachedLink, Source
+from .attached_window import AttachedWindow
 from .i18n import Languages, parse_language
 from .icons import app_icon
 from .link import EngineLink
@@ -31,6 +33,12 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("-n", "--name", help="the engine's name; it is started when it does not run")
     made.add_argument("--connection", metavar="FILE", help="attach to the engine of this connection file")
     made.add_argument("--replay", metavar="FILE", type=Path, help="show a recording; no engine is started")
+    made.add_argument(
+        "--attach", metavar="ADDRESS", help="show the prefix cache of the server that publishes its KV events there"
+    )
+    made.add_argument("--attach-replay", metavar="ADDRESS", default="", help="where that server repeats them")
+    made.add_argument("--attach-metrics", metavar="URL", default="", help="where its figures for Prometheus are")
+    made.add_argument("--attach-bind", action="store_true", help="listen at the address: the server connects")
     made.add_argument("--language", choices=("en", "zh"), help="the window's language (default: the system's)")
     made.add_argument("--theme", choices=("system", "light", "dark"), help="(default: follow the system)")
     return made
@@ -54,6 +62,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     languages = Languages()
     languages.switch(parse_language(options.language or _stored(settings, "window/language")))
     theme.current().set_mode(options.theme or _stored(settings, "window/theme") or "system")
+    if options.attach is not None:
+        source = Source(options.attach, options.attach_replay, options.attach_metrics, options.attach_bind)
+        return _show_attached(app, source)
     session = EngineSession(EngineLink(), engine_arguments)
     window = MainWindow(session, languages, settings)
     window.toolbar.themeChosen.connect(lambda mode: settings.setValue("window/theme", mode))
@@ -70,6 +81,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return code
 
 
+def _show_attached(app: QApplication, source: Source) -> int:
+    """A window on another server's prefix cache and no other. Raises :class:`Refused` for an address that is none."""
+    window = AttachedWindow(AttachedLink(source))
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: window.close())
+    window.show()
+    awake = _keep_awake()
+    code = app.exec()
+    awake.stop()
+    return code
+
+
 def _stored(settings: QSettings, key: str) -> str | None:
     value = settings.value(key)
     return value if isinstance(value, str) else None
@@ -80,6 +103,10 @@ def _close_on_signals(window: MainWindow) -> QTimer:
     the timer."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: window.close())
+    return _keep_awake()
+
+
+def _keep_awake() -> QTimer:
     awake = QTimer(interval=250)
     awake.timeout.connect(lambda: None)
     awake.start()

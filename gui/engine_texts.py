@@ -75,6 +75,15 @@ TEMPLATES = (
         "EngineText",
         "beam_width is %1 for request %2 of class %3; accepted are up to %4, the most sequences in a step (%5).",
     ),
+    # Why another server cannot be attached to.
+    QT_TRANSLATE_NOOP(
+        "EngineText",
+        "%1 is %2, which cannot be connected to (%3); accepted is tcp://ADDRESS:PORT or ipc://FILE.",
+    ),
+    QT_TRANSLATE_NOOP(
+        "EngineText",
+        "%1 is %2, which cannot be listened on (%3); accepted is tcp://ADDRESS:PORT or ipc://FILE.",
+    ),
     # Why it ends, or refuses.
     QT_TRANSLATE_NOOP("EngineText", "A client asked for it."),
     QT_TRANSLATE_NOOP("EngineText", "The engine is about to stop and takes nothing new."),

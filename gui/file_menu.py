@@ -6,11 +6,14 @@ import errno
 from collections.abc import Callable
 from pathlib import Path
 
-from PySide6.QtCore import QStandardPaths, Signal
+from PySide6.QtCore import QStandardPaths, Qt, Signal
 from PySide6.QtGui import QAction, QKeySequence
 from PySide6.QtWidgets import QFileDialog, QMenu, QWidget
 
 from . import engine_texts, export, quantities
+from .attach_dialog import AttachDialog
+from .attached_link import AttachedLink
+from .attached_window import AttachedWindow
 from .i18n import Translated, fill_in
 from .player import Player
 from .recorder import Recorder
@@ -34,6 +37,8 @@ class FileMenu(Translated, QMenu):
         self.record.triggered.connect(self.toggle_recording)
         self.open_recording = self._entry(self.choose_recording, QKeySequence(QKeySequence.StandardKey.Open))
         self.insertAction(self.open_recording, self.record)
+        self.attaching = self._entry(self.attach)
+        self.attached: list[AttachedWindow] = []
         self.addSeparator()
         self.picture = self._entry(lambda: self._choose("map.png", self.save_picture))
         self.requests = self._entry(lambda: self._choose("requests.csv", self.save_requests))
@@ -99,6 +104,25 @@ class FileMenu(Translated, QMenu):
         text = self.tr("The recording ended: %1. What was recorded until then is in %2.")
         self.said.emit(fill_in(text, self._reason(error), str(path)), "error")
 
+    # --- other servers --------------------------------------------------------------------------------------------
+
+    def attach(self) -> None:
+        """Ask where another server publishes its cache events, and open a window on its prefix cache."""
+        dialog = AttachDialog(self.parentWidget())
+        dialog.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
+        dialog.attached.connect(self.show_attached)
+        dialog.open()
+
+    def show_attached(self, link: AttachedLink) -> None:
+        window = AttachedWindow(link)
+        self.attached.append(window)
+        window.closed.connect(lambda: self.attached.remove(window))
+        window.show()
+
+    def close_attached(self) -> None:
+        for window in list(self.attached):
+            window.close()
+
     # --- pictures and tables --------------------------------------------------------------------------------------
 
     def save_picture(self, path: Path) -> None:
@@ -149,6 +173,7 @@ class FileMenu(Translated, QMenu):
     def retranslate(self) -> None:
         self.setTitle(self.tr("File"))
         self.open_recording.setText(self.tr("Open a recording …"))
+        self.attaching.setText(self.tr("Attach to vLLM or SGLang …"))
         self.picture.setText(self.tr("Export the map (PNG) …"))
         self.requests.setText(self.tr("Export requests (CSV) …"))
         self.steps.setText(self.tr("Export steps (CSV) …"))

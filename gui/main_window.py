@@ -276,6 +276,7 @@ class MainWindow(Translated, QMainWindow):
         self._keep()
         self.hide()
         self.files.stop_recording()
+        self.files.close_attached()
         self.player.close()
         self.session.close()
         super().closeEvent(event)

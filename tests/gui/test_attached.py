@@ -1,0 +1,249 @@
+"""The window on another server's prefix cache: what its events say, what they cannot say, and letting go."""
+
+from __future__ import annotations
+
+import http.server
+import struct
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from typing import Any
+
+import msgspec
+import pytest
+import zmq
+from pagedeck.gui import server_metrics
+from pagedeck.gui.attach_dialog import AttachDialog
+from pagedeck.gui.attached import FEWEST, AttachedCache
+from pagedeck.gui.attached_link import AttachedLink, Source
+from pagedeck.gui.attached_window import AttachedWindow
+from pagedeck.gui.block_image import Colouring
+from pagedeck.gui.i18n import Language, Languages
+from pagedeck.ipc.kv_events import AllBlocksCleared, BlockRemoved, BlockStored, EventBatch
+from pagedeck.ipc.vocabulary import BlockState
+from pytestqt.qtbot import QtBot
+
+WAIT_MS = 30_000
+
+
+def cache_of(*events: Any) -> AttachedCache:
+    made = AttachedCache(1000.0)
+    made.apply([EventBatch(1100.0, events)])
+    return made
+
+
+def chain(hashes: list[int], parent: int | None = None, size: int = 4, **more: Any) -> BlockStored:
+    return BlockStored(tuple(hashes), parent, tuple(range(size * len(hashes))), size, **more)
+
+
+# --- what is known ----------------------------------------------------------------------------------------------------
+
+
+def test_blocks_get_slots_depths_and_tokens() -> None:
+    pool = cache_of(chain([10, 11, 12]), chain([20], parent=11), chain([30], parent=99)).device
+    assert [pool.blocks[slot].hash for slot in range(5)] == [10, 11, 12, 20, 30]
+    assert [pool.blocks[slot].depth for slot in range(5)] == [1, 2, 3, 3, 0]
+    assert pool.blocks[1].token_ids == (4, 5, 6, 7) and pool.blocks[1].children == 2
+    assert pool.lineage(3) == [0, 1, 3] and pool.lineage(4) == [4]
+    tier = pool.tier
+    assert tier.num_blocks == FEWEST and tier.counts[BlockState.CACHED] == 5 and tier.block_size == 4
+    assert tier.depth[:6].tolist() == [1, 2, 3, 3, 0, 0] and tier.last_used[0] == 100
+
+
+def test_removed_slots_are_used_again_and_what_is_stored_twice_counts_once() -> None:
+    made = cache_of(chain([1, 2, 3]))
+    made.apply([EventBatch(1.0, (BlockRemoved((2, 77)), chain([1]), chain([5], parent=3)))])
+    pool = made.device
+    assert {slot: block.hash for slot, block in pool.blocks.items()} == {0: 1, 1: 5, 2: 3}
+    assert (pool.stored, pool.removed) == (4, 1)
+    assert pool.tier.counts[BlockState.CACHED] == 3
+
+
+def test_mediums_and_groups_are_kept_apart_and_all_is_cleared() -> None:
+    made = cache_of(chain([1]), chain([1], medium="CPU"), chain([1], group=1))
+    assert len(made.device) == 2 and len(made.pools["CPU"]) == 1
+    made.apply([EventBatch(2.0, (BlockRemoved((1,), "GPU", 1),))])
+    assert len(made.device) == 1
+    made.apply([EventBatch(3.0, (AllBlocksCleared(), chain([8])))])
+    assert [block.hash for block in made.device.blocks.values()] == [8] and not len(made.pools["CPU"])
+
+
+def test_a_pool_grows_with_what_is_told_and_takes_the_servers_size() -> None:
+    made = cache_of(chain(list(range(100))))
+    assert made.device.tier.num_blocks == 2 * FEWEST
+    made.device.set_capacity(1600, 1)  # told in tokens
+    assert made.device.tier.num_blocks == made.device.capacity == 400
+    assert made.device.tier.counts[BlockState.CACHED] == 100
+    made.device.set_capacity(10, 4)
+    assert made.device.tier.num_blocks == 100  # more is stored than it says that it has
+
+
+@pytest.mark.parametrize(
+    ("text", "blocks", "size", "usage"),
+    [
+        ('vllm:cache_config_info{block_size="16",num_gpu_blocks="7654"} 1.0\nvllm:kv_cache_usage_perc{m="x"} 0.25',
+         7654, 16, 0.25),
+        ("# HELP x\nsglang:max_total_num_tokens 5000\nsglang:token_usage{a=\"b\"} 0.5\n", 5000, 1, 0.5),
+        ("nothing of the kind 7\nvllm:cache_config_info{num_gpu_blocks=\"None\"} 1\n", 0, 0, None),
+    ],
+)  # fmt: skip
+def test_figures_of_servers_are_read(text: str, blocks: int, size: int, usage: float | None) -> None:
+    assert server_metrics.parse(text) == server_metrics.CacheFigures(blocks, size, usage)
+
+
+# --- the window -------------------------------------------------------------------------------------------------------
+
+
+class Server:
+    """A publisher of events in either form."""
+
+    def __init__(self) -> None:
+        self._context: zmq.Context[Any] = zmq.Context()
+        self._socket = self._context.socket(zmq.XPUB)
+        self._socket.set(zmq.XPUB_VERBOSE, 1)
+        self.source = Source(f"tcp://127.0.0.1:{self._socket.bind_to_random_port('tcp://127.0.0.1')}")
+        self.sequence = 5  # it has published before
+
+    def wait_for_subscriber(self) -> None:
+        while self._socket.poll(WAIT_MS):
+            if self._socket.recv()[:1] == b"\1":  # else somebody left
+                return
+        pytest.fail("nobody came")
+
+    def tell(self, *events: Any, whole: bool = False) -> None:
+        batch: Any = {"ts": time.time(), "events": events} if whole else [time.time(), events]
+        self._socket.send_multipart([b"", struct.pack(">Q", self.sequence), msgspec.msgpack.encode(batch)])
+        self.sequence += 1
+
+    def close(self) -> None:
+        self._socket.close(linger=0)
+        self._context.term()
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    made = Server()
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def window(server: Server, languages: Languages, qtbot: QtBot) -> Iterator[AttachedWindow]:
+    made = AttachedWindow(AttachedLink(server.source))
+    qtbot.addWidget(made, before_close_func=lambda widget: widget.close())
+    made.show()
+    server.wait_for_subscriber()
+    yield made
+
+
+def test_both_forms_are_drawn_and_the_map_says_that_it_is_partial(
+    window: AttachedWindow, server: Server, qtbot: QtBot
+) -> None:
+    assert "Nothing was told yet" in window._invitation._text.text()
+    server.tell(["BlockStored", [1, -2], None, [1, 2, 3, 4], 2, None])
+    stored = {
+        "type": "BlockStored",
+        "block_hashes": [b"x"],
+        "parent_block_hash": 1,
+        "token_ids": [5, 6],
+        "block_size": 2,
+    }
+    server.tell(stored | {"medium": "CPU"}, stored, whole=True)
+    qtbot.waitUntil(lambda: window._link.sequence == 6, timeout=WAIT_MS)
+    device = window.views["GPU"]
+    assert device.canvas.image.tier.counts[BlockState.CACHED] == 3 and set(window.views) == {"GPU", "CPU"}
+    assert "3 blocks × 2 tokens = 6 tokens" in device._figures.text()
+    assert "Partial since attach" in window._notice.text() and window._notice.isVisible()
+    assert not window._invitation.isVisible()
+    device.canvas.blockClicked.emit(2)
+    assert device.canvas.image.traced.tolist() == [0, 2]
+    device.canvas.blockHovered.emit(2)
+    assert device._card.isVisible()
+    assert "5 6" in device._card._tokens.text() and "block 2 of its prefix" in device._card._body.text()
+    server.tell({"type": "BlockRemoved", "block_hashes": [b"x"]})
+    qtbot.waitUntil(lambda: window._link.sequence == 7, timeout=WAIT_MS)
+    assert device.canvas.selected is None and not device._card.isVisible()
+
+
+def test_letting_go_keeps_the_map_and_attaching_again_begins_anew(
+    window: AttachedWindow, server: Server, qtbot: QtBot
+) -> None:
+    server.tell(["BlockStored", [1], None, [1, 2], 2, None])
+    qtbot.waitUntil(lambda: window._link.sequence == 5, timeout=WAIT_MS)
+    window.disconnecting.click()
+    assert not window._link.open and window.disconnecting.text() == "Attach again"
+    assert "disconnected" in window._facts.text() and len(window._link.cache.device) == 1
+    window.disconnecting.click()
+    assert window._link.open and not len(window._link.cache.device)
+    server.wait_for_subscriber()
+    server.tell(["BlockStored", [2], None, [1, 2], 2, None])
+    qtbot.waitUntil(lambda: window._link.sequence == 6, timeout=WAIT_MS)
+    assert [block.hash for block in window._link.cache.device.blocks.values()] == [2]
+
+
+def test_it_speaks_chinese_and_colours_by_age(
+    window: AttachedWindow, server: Server, languages: Languages, qtbot: QtBot
+) -> None:
+    window.colouring.setCurrentIndex(1)
+    assert window.views["GPU"].canvas.image.colouring is Colouring.AGE
+    languages.switch(Language.CHINESE)
+    qtbot.waitUntil(lambda: window.fit.text() == "适应窗口", timeout=WAIT_MS)
+    assert "Disconnect" not in window.disconnecting.text()
+
+
+def test_the_dialog_says_why_an_address_is_refused(languages: Languages, qtbot: QtBot) -> None:
+    dialog = AttachDialog(None)  # type: ignore[arg-type]
+    qtbot.addWidget(dialog)
+    dialog.show()
+    made: list[AttachedLink] = []
+    dialog.attached.connect(made.append)
+    dialog.endpoint.setText("nowhere")
+    dialog.accept()
+    assert "endpoint is 'nowhere'" in dialog.refusal.text() and dialog.isVisible()
+    dialog.endpoint.setText("tcp://127.0.0.1:*")
+    dialog.bind.setChecked(True)
+    dialog.accept()
+    assert not dialog.isVisible() and made[0].address.startswith("tcp://127.0.0.1:")
+    made[0].close()
+
+
+class Metrics(http.server.BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(
+            b'vllm:cache_config_info{num_gpu_blocks="256",block_size="16"} 1\nvllm:kv_cache_usage_perc 0.5\n'
+        )
+
+    def log_message(self, *_arguments: Any) -> None:
+        pass
+
+
+def test_our_own_engine_is_shown_whole_with_its_capacity(
+    engine_process: Callable[..., AbstractContextManager[Any]], languages: Languages, qtbot: QtBot
+) -> None:
+    from pagedeck.ipc.client import Client
+
+    web = http.server.HTTPServer(("127.0.0.1", 0), Metrics)
+    threading.Thread(target=web.serve_forever, daemon=True).start()
+    loopback = "tcp://127.0.0.1:*"
+    with engine_process(kv_events=loopback, kv_events_replay=loopback) as engine:
+        said = next(line for line in engine.log if "Cache events" in line)
+        address, replay = (word.strip(",") for word in said.split() if word.startswith("tcp://"))
+        with Client(engine.connection) as client:
+            client.submit(token_ids=list(range(1, 50)), max_tokens=4).token_ids()
+            source = Source(address, replay, f"http://127.0.0.1:{web.server_port}/metrics")
+            window = AttachedWindow(AttachedLink(source))
+            qtbot.addWidget(window, before_close_func=lambda widget: widget.close())
+            window.show()
+            pool = window._link.cache.device
+            qtbot.waitUntil(lambda: len(pool) == 3 and pool.capacity == 256, timeout=WAIT_MS)
+            assert not window._link.partial and not window._notice.isVisible()
+            assert pool.blocks[0].token_ids == tuple(range(1, 17)) and pool.tier.num_blocks == 256
+            client.submit(token_ids=list(range(1, 80)), max_tokens=4).token_ids()
+            qtbot.waitUntil(lambda: len(pool) == 5, timeout=WAIT_MS)
+            assert pool.lineage(4) == [0, 1, 2, 3, 4]
+            assert "of 256 blocks" in window.views["GPU"]._figures.text()
+    web.shutdown()
+    web.server_close()
