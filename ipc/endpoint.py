@@ -178,7 +178,7 @@ def read_connection(path: str | Path) -> Connection:
         connection = msgspec.json.decode(path.read_bytes(), type=Connection)
     except FileNotFoundError:
         raise
-    except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise Refused(f"{path} is not a connection file: {error}.") from error
     keys = (connection.server_key, connection.public_key, connection.secret_key)
     if any(keys) and not all(_KEY.fullmatch(key) for key in keys):

@@ -138,5 +138,5 @@ def _read(path: Path, kind: type[T]) -> T:
     try:
         check_private(path)
         return msgspec.json.decode(path.read_bytes(), type=kind)
-    except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise Refused(f"{path} is not a key file: {error}; remove it and make another key.") from error

@@ -9,12 +9,14 @@ message gets exactly one reply: its own, or :class:`Failed`.
 from __future__ import annotations
 
 import builtins
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
 from .telemetry import BlocksUpdate, RequestRow, Stats
 from .vocabulary import SamplingParams
+
+T = TypeVar("T")
 
 PROTOCOL_VERSION = 1
 
@@ -389,10 +391,7 @@ def encode(message: Message) -> bytes:
 
 def decode_client(frame: bytes) -> ClientMessage:
     """A client's message. Raises ``msgspec.DecodeError`` or its subclass ``ValidationError``, which names the field."""
-    try:
-        return _client_decoder.decode(frame)
-    except RecursionError:
-        raise msgspec.DecodeError("MessagePack data is nested too deeply") from None
+    return _shallow(_client_decoder, frame)
 
 
 class Envelope(msgspec.Struct):
@@ -414,4 +413,11 @@ def decode_envelope(frame: bytes) -> Envelope:
 
 def decode_engine(frame: bytes) -> EngineMessage:
     """An engine's message. Raises as :func:`decode_client`."""
-    return _engine_decoder.decode(frame)
+    return _shallow(_engine_decoder, frame)
+
+
+def _shallow(decoder: msgspec.msgpack.Decoder[T], frame: bytes) -> T:
+    try:
+        return decoder.decode(frame)
+    except RecursionError:
+        raise msgspec.DecodeError("MessagePack data is nested too deeply") from None

@@ -275,4 +275,8 @@ def decode_frames(frames: list[bytes]) -> tuple[bytes, int, TelemetryMessage]:
     if len(frames) != 3 or frames[0] not in _decoders or len(frames[1]) != _sequence.size:
         raise ValueError(f"not a telemetry message: {len(frames)} frames, topic {frames[:1]!r}")
     topic = bytes(frames[0])
-    return topic, _sequence.unpack(frames[1])[0], _decoders[topic].decode(frames[2])
+    try:
+        message = _decoders[topic].decode(frames[2])
+    except RecursionError:
+        raise ValueError("a telemetry message is nested too deeply") from None
+    return topic, _sequence.unpack(frames[1])[0], message

@@ -38,7 +38,8 @@ def snapshot(sequence: int, epoch: str = "e") -> SnapshotReply:
 
 def stats(sequence: int, epoch: str = "e") -> Stats:
     tier = TierStats(0, 0, 0, 0, 0, 0, 0, 0)
-    numbers = dict.fromkeys(Stats.__struct_fields__, 0)
+    required = len(Stats.__struct_fields__) - len(Stats.__struct_defaults__)
+    numbers = dict.fromkeys(Stats.__struct_fields__[:required], 0)
     return Stats(**(numbers | {"epoch": epoch, "sequences": {"blocks": sequence}, "device": tier, "host": tier,
                                "latency": {}, "requests": [], "groups": []}))  # fmt: skip
 
