@@ -17,7 +17,7 @@ from .card import Card, QuietLabel
 from .i18n import Translated, fill_in
 from .pool_canvas import PoolCanvas
 
-#: Token ids that the card lists.
+# Token ids that the card lists.
 TOKENS_SHOWN = 64
 
 

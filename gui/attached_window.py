@@ -19,7 +19,7 @@ from .icons import app_icon
 from .legend import Scale
 from .pool_view import Invitation
 
-#: What can be told of a block that is known by its events alone.
+# What can be told of a block that is known by its events alone.
 COLOURINGS = (Colouring.DEPTH, Colouring.AGE)
 
 

@@ -48,6 +48,8 @@ UPDATE = (
 #: Words that stand in a Chinese text as they are: names, units, and terms that the field uses untranslated.
 KEPT = {
     "SmolLM2",
+    "vLLM",
+    "SGLang",
     "pagedeck",
     "KV",
     "TTFT",
