@@ -52,6 +52,166 @@
     </message>
 </context>
 <context>
+    <name>AttachDialog</name>
+    <message>
+        <source>Attach to vLLM or SGLang</source>
+        <translation>连接到 vLLM 或 SGLang</translation>
+    </message>
+    <message>
+        <source>Shows the blocks of another server&apos;s prefix cache as its KV events tell of them; it is only looked at. vLLM and SGLang publish them with --kv-events-config, `pagedeck serve` with --kv-events.</source>
+        <translation>按另一台服务器发布的 KV 事件显示其前缀缓存中的块，只读不写。vLLM 和 SGLang 用 --kv-events-config 发布这些事件，`pagedeck serve` 用 --kv-events。</translation>
+    </message>
+    <message>
+        <source>Endpoint</source>
+        <translation>地址</translation>
+    </message>
+    <message>
+        <source>Replay</source>
+        <translation>重放地址</translation>
+    </message>
+    <message>
+        <source>Metrics</source>
+        <translation>指标地址</translation>
+    </message>
+    <message>
+        <source>Listen there: the server connects to this address</source>
+        <translation>在此监听：由服务器连接到该地址</translation>
+    </message>
+    <message>
+        <source>Where the server repeats what it published before; without it the map is partial.</source>
+        <translation>服务器在此重放先前发布的事件；没有它，显示的内容就不完整。</translation>
+    </message>
+    <message>
+        <source>Tells how many blocks the server has, and how full they are.</source>
+        <translation>由此得知服务器有多少块、用了多少。</translation>
+    </message>
+    <message>
+        <source>Attach</source>
+        <translation>连接</translation>
+    </message>
+    <message>
+        <source>Cancel</source>
+        <translation>取消</translation>
+    </message>
+</context>
+<context>
+    <name>AttachedCard</name>
+    <message>
+        <source>The server did not say its tokens.</source>
+        <translation>服务器没有给出它的 token。</translation>
+    </message>
+    <message>
+        <source>block %1 of its prefix, continued by %2</source>
+        <translation>所属前缀的第 %1 块，后接 %2 块</translation>
+    </message>
+    <message>
+        <source>the beginning of its prefix was stored before the window attached</source>
+        <translation>其前缀的开头在本窗口连接之前就已存入</translation>
+    </message>
+    <message>
+        <source>continues %1</source>
+        <translation>接在 %1 之后</translation>
+    </message>
+    <message>
+        <source>group of layers %1</source>
+        <translation>第 %1 组层</translation>
+    </message>
+    <message>
+        <source>stored %1 ago</source>
+        <translation>%1前存入</translation>
+    </message>
+</context>
+<context>
+    <name>AttachedView</name>
+    <message>
+        <source>%1 blocks × %2 tokens = %3 tokens</source>
+        <translation>%1 块 × %2 token = %3 token</translation>
+    </message>
+    <message>
+        <source>%1 of %2 blocks</source>
+        <translation>共 %2 块，占 %1</translation>
+    </message>
+    <message>
+        <source>in use by requests, says the server: %1</source>
+        <translation>服务器称请求正在使用：%1</translation>
+    </message>
+    <message>
+        <source>%1 stored, %2 removed</source>
+        <translation>已存入 %1，已移除 %2</translation>
+    </message>
+    <message>
+        <source>Cached blocks in %1</source>
+        <translation>%1 中的缓存块</translation>
+    </message>
+</context>
+<context>
+    <name>AttachedWindow</name>
+    <message>
+        <source>connected</source>
+        <translation>已连接</translation>
+    </message>
+    <message>
+        <source>disconnected</source>
+        <translation>已断开</translation>
+    </message>
+    <message>
+        <source>batch %1</source>
+        <translation>第 %1 批</translation>
+    </message>
+    <message>
+        <source>last heard %1 ago</source>
+        <translation>%1前收到最近一批</translation>
+    </message>
+    <message>
+        <source>Nothing was told yet. Blocks appear here as the server&apos;s prefix cache stores them.</source>
+        <translation>尚未收到任何事件。服务器的前缀缓存存入块时，它们会出现在这里。</translation>
+    </message>
+    <message>
+        <source>Partial since attach: what the server stored before was not told, and is not shown.</source>
+        <translation>仅自连接起：服务器此前存入的块没有告知，因此未显示。</translation>
+    </message>
+    <message>
+        <source>%1 batches of events were lost: what they stored or removed is not known.</source>
+        <translation>丢失了 %1 批事件：其中存入或移除了什么不得而知。</translation>
+    </message>
+    <message>
+        <source>The server&apos;s figures cannot be read: %1</source>
+        <translation>无法读取服务器的指标：%1</translation>
+    </message>
+    <message>
+        <source>Disconnect</source>
+        <translation>断开</translation>
+    </message>
+    <message>
+        <source>Attach again</source>
+        <translation>重新连接</translation>
+    </message>
+    <message>
+        <source>Prefix cache of %1</source>
+        <translation>%1 的前缀缓存</translation>
+    </message>
+    <message>
+        <source>Colour by</source>
+        <translation>着色依据</translation>
+    </message>
+    <message>
+        <source>prefix depth</source>
+        <translation>前缀深度</translation>
+    </message>
+    <message>
+        <source>age</source>
+        <translation>存入时间</translation>
+    </message>
+    <message>
+        <source>Fit</source>
+        <translation>适应窗口</translation>
+    </message>
+    <message>
+        <source>Show the whole pool (F)</source>
+        <translation>显示整个池（F）</translation>
+    </message>
+</context>
+<context>
     <name>Banner</name>
     <message>
         <source>Starting the engine …</source>
@@ -539,6 +699,14 @@
         <translation>束宽不能为 %1（请求 %2，类别 %3）：一步中最多 %4 条序列（%5）。</translation>
     </message>
     <message>
+        <source>%1 is %2, which cannot be connected to (%3); accepted is tcp://ADDRESS:PORT or ipc://FILE.</source>
+        <translation>%1 是 %2，无法连接（%3）；可接受的是 tcp://ADDRESS:PORT 或 ipc://FILE。</translation>
+    </message>
+    <message>
+        <source>%1 is %2, which cannot be listened on (%3); accepted is tcp://ADDRESS:PORT or ipc://FILE.</source>
+        <translation>%1 是 %2，无法监听（%3）；可接受的是 tcp://ADDRESS:PORT 或 ipc://FILE。</translation>
+    </message>
+    <message>
         <source>A client asked for it.</source>
         <translation>应客户端请求。</translation>
     </message>
@@ -640,6 +808,10 @@
     <message>
         <source>Open a recording …</source>
         <translation>打开录制文件…</translation>
+    </message>
+    <message>
+        <source>Attach to vLLM or SGLang …</source>
+        <translation>连接到 vLLM 或 SGLang…</translation>
     </message>
     <message>
         <source>Export the map (PNG) …</source>
