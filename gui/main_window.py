@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from PySide6.QtCore import QMimeData, QSettings, QSize, Qt, QTimer
 from PySide6.QtGui import QAction, QCloseEvent, QColor, QDragEnterEvent, QDropEvent, QKeyEvent, QKeySequence
@@ -22,6 +23,8 @@ from PySide6.QtWidgets import (
 
 from ..ipc.telemetry import Event
 from . import theme, words
+from .advice_page import AdvicePage
+from .advisor import Advisor
 from .banner import Banner
 from .batch_view import BatchView
 from .block_map import BlockMap
@@ -70,6 +73,8 @@ class MainWindow(Translated, QMainWindow):
         self.latency = LatencyView(link)
         self.playground = Playground(link, languages)
         self.settings_panel = SettingsPanel(link)
+        self.advisor = Advisor(link, self)
+        self.advice_page = AdvicePage(self.advisor, link)
         self.log = LogView(link)
         self.recorder, self.player = Recorder(link, self), Player(link, self)
         self.files = FileMenu(session, self.recorder, self.player, self.map, self)
@@ -86,6 +91,10 @@ class MainWindow(Translated, QMainWindow):
         self.playground.shown.connect(self.show_on_map)
         self.playground.said.connect(self.say)
         self.settings_panel.said.connect(self.say)
+        self.settings_panel.applied.connect(self.advisor.note)
+        self.advisor.previewRequested.connect(self._preview)
+        self.advisor.undoRequested.connect(self.settings_panel.change)
+        self.advisor.changed.connect(lambda: self.rail.button("advice").set_badge(len(self.advisor.advice)))
         self.map.sampleRequested.connect(self.send_sample)
         session.changed.connect(self._session_changed)
         session.failed.connect(lambda text: self.say(text, "error"))
@@ -114,7 +123,8 @@ class MainWindow(Translated, QMainWindow):
         self.splitter.setStretchFactor(1, 1)
         self.splitter.setSizes([500, 180])
         self.pages = QStackedWidget()
-        for page in (self.splitter, self.requests, self.latency, self.playground, self.settings_panel, self.log):
+        pages = (self.splitter, self.requests, self.latency, self.playground, self.settings_panel)
+        for page in (*pages, self.advice_page, self.log):
             self.pages.addWidget(page)
         right = QVBoxLayout()
         right.setContentsMargins(0, 0, 0, 0)
@@ -197,6 +207,11 @@ class MainWindow(Translated, QMainWindow):
         self._show_said(text)
         self._hold.start()
         self.log.add(text, level)
+
+    def _preview(self, changes: dict[str, Any]) -> None:
+        """Show on the settings page what they would do."""
+        self.rail.choose("settings")
+        self.settings_panel.stage(changes)
 
     def show_on_map(self, number: int) -> None:
         """Select a request and turn to the map."""

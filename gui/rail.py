@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from PySide6.QtCore import QSize, Qt, Signal
-from PySide6.QtGui import QColor, QKeyEvent, QKeySequence, QShortcut
+from PySide6.QtCore import QRectF, QSize, Qt, Signal
+from PySide6.QtGui import QColor, QKeyEvent, QKeySequence, QPainter, QPaintEvent, QResizeEvent, QShortcut
 from PySide6.QtWidgets import QButtonGroup, QSizePolicy, QToolButton, QVBoxLayout, QWidget
 
-from . import theme
+from . import quantities, theme
 from .i18n import QT_TRANSLATE_NOOP, Translated
 from .icons import icon
+
+_BADGE = 2 * theme.GRID  # pixels across
 
 
 @dataclass(frozen=True)
@@ -25,40 +27,67 @@ PAGES = (
     Page("latency", QT_TRANSLATE_NOOP("Rail", "Latency")),
     Page("playground", QT_TRANSLATE_NOOP("Rail", "Playground")),
     Page("settings", QT_TRANSLATE_NOOP("Rail", "Settings")),
+    Page("advice", QT_TRANSLATE_NOOP("Rail", "Advice")),
     Page("log", QT_TRANSLATE_NOOP("Rail", "Log")),
 )
 
 
+class RailButton(QToolButton):
+    """An icon over a word, and at its corner how much there is to see, if there is any."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.badge = 0
+        self.setProperty("role", "rail")
+        self.setToolButtonStyle(Qt.ToolButtonStyle.ToolButtonTextUnderIcon)
+        self.setIconSize(QSize(22, 22))
+        self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
+
+    def set_badge(self, amount: int) -> None:
+        if amount != self.badge:
+            self.badge = amount
+            self.update()
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        super().paintEvent(event)
+        if not self.badge:
+            return
+        palette, painter = theme.current().palette, QPainter(self)
+        painter.setRenderHint(QPainter.RenderHint.Antialiasing)
+        place = QRectF(self.width() / 2 + 6, 3, _BADGE, _BADGE)
+        painter.setPen(Qt.PenStyle.NoPen)
+        painter.setBrush(QColor(palette.accent))
+        painter.drawEllipse(place)
+        font = self.font()
+        font.setPixelSize(10)
+        font.setBold(True)
+        painter.setFont(font)
+        painter.setPen(QColor(palette.on_accent))
+        painter.drawText(place, Qt.AlignmentFlag.AlignCenter, quantities.count(min(self.badge, 9)))
+
+
 class Rail(Translated, QWidget):
-    """Pages by button, by Ctrl+1 … Ctrl+6, and by the arrow keys."""
+    """Pages by button, by Ctrl+1, Ctrl+2 …, and by the arrow keys."""
 
     chosen = Signal(str)
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self._group = QButtonGroup(self)
-        self._buttons: dict[str, QToolButton] = {}
+        self._buttons: dict[str, RailButton] = {}
         layout = QVBoxLayout(self)
         layout.setContentsMargins(theme.GRID // 2, theme.GRID, theme.GRID // 2, theme.GRID)
         layout.setSpacing(theme.GRID // 2)
         for place, page in enumerate(PAGES, 1):
-            button = QToolButton()
+            button = RailButton()
             button.setCheckable(True)
-            button.setProperty("role", "rail")
-            button.setToolButtonStyle(Qt.ToolButtonStyle.ToolButtonTextUnderIcon)
-            button.setIconSize(QSize(22, 22))
-            button.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
             button.clicked.connect(lambda _=False, key=page.key: self.choose(key))
             self._group.addButton(button)
             self._buttons[page.key] = button
             QShortcut(QKeySequence(f"Ctrl+{place}"), self, lambda key=page.key: self.choose(key))
             layout.addWidget(button)
         layout.addStretch(1)
-        self.file_button = QToolButton()
-        self.file_button.setProperty("role", "rail")
-        self.file_button.setToolButtonStyle(Qt.ToolButtonStyle.ToolButtonTextUnderIcon)
-        self.file_button.setIconSize(QSize(22, 22))
-        self.file_button.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
+        self.file_button = RailButton()
         self.file_button.setPopupMode(QToolButton.ToolButtonPopupMode.InstantPopup)
         layout.addWidget(self.file_button)
         self.setFixedWidth(12 * theme.GRID)
@@ -71,7 +100,7 @@ class Rail(Translated, QWidget):
     def current(self) -> str:
         return next((key for key, button in self._buttons.items() if button.isChecked()), PAGES[0].key)
 
-    def button(self, key: str) -> QToolButton:
+    def button(self, key: str) -> RailButton:
         return self._buttons[key]
 
     def choose(self, key: str) -> None:
@@ -79,6 +108,23 @@ class Rail(Translated, QWidget):
         key = key if key in self._buttons else PAGES[0].key
         self._buttons[key].setChecked(True)
         self.chosen.emit(key)
+
+    def minimumSizeHint(self) -> QSize:
+        """As low as icons alone are; words are shown where there is room for them."""
+        return QSize(super().minimumSizeHint().width(), 0)
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        super().resizeEvent(event)
+        self._fit()
+
+    def _fit(self) -> None:
+        """Words under the icons, unless they would not all have room."""
+        buttons = [*self._buttons.values(), self.file_button]
+        height = self.fontMetrics().height() + 22 + 3 * theme.GRID
+        words = len(buttons) * (height + theme.GRID // 2) + 2 * theme.GRID <= self.height()
+        style = Qt.ToolButtonStyle.ToolButtonTextUnderIcon if words else Qt.ToolButtonStyle.ToolButtonIconOnly
+        for button in buttons:
+            button.setToolButtonStyle(style)
 
     def keyPressEvent(self, event: QKeyEvent) -> None:
         step = {Qt.Key.Key_Up: -1, Qt.Key.Key_Down: 1}.get(Qt.Key(event.key()))

@@ -2,6 +2,16 @@
 <!DOCTYPE TS>
 <TS version="2.1" language="en" sourcelanguage="en">
 <context>
+    <name>AdvicePage</name>
+    <message numerus="yes">
+        <source>Show %Ln dismissed</source>
+        <translation>
+            <numerusform>Show %Ln dismissed</numerusform>
+            <numerusform>Show %Ln dismissed</numerusform>
+        </translation>
+    </message>
+</context>
+<context>
     <name>Answer</name>
     <message numerus="yes">
         <source>%Ln token(s)</source>

@@ -2,6 +2,167 @@
 <!DOCTYPE TS>
 <TS version="2.1" language="zh_CN" sourcelanguage="en">
 <context>
+    <name>Advice</name>
+    <message>
+        <source>Swap instead of computing again</source>
+        <extracomment>By this name lupdate finds the texts.</extracomment>
+        <translation>换出，而不是重新计算</translation>
+    </message>
+    <message>
+        <source>A larger pool</source>
+        <translation>更大的池</translation>
+    </message>
+    <message>
+        <source>More places in the batch</source>
+        <translation>批次中更多的位置</translation>
+    </message>
+    <message>
+        <source>A larger token budget</source>
+        <translation>更大的 token 预算</translation>
+    </message>
+    <message>
+        <source>A smaller token budget</source>
+        <translation>更小的 token 预算</translation>
+    </message>
+    <message>
+        <source>Keep shared beginnings longer</source>
+        <translation>更久地保留共用的开头</translation>
+    </message>
+    <message>
+        <source>Smaller blocks</source>
+        <translation>更小的块</translation>
+    </message>
+    <message>
+        <source>Larger blocks</source>
+        <translation>更大的块</translation>
+    </message>
+    <message>
+        <source>Give idle host memory back</source>
+        <translation>归还闲置的主机内存</translation>
+    </message>
+    <message>
+        <source>%1 preemptions a minute, and %2 of all work was done again after them. %3 of host memory would have held what was lost.</source>
+        <translation>每分钟抢占 %1 次，之后重做的工作占全部的 %2。%3 的主机内存本可以保住丢失的内容。</translation>
+    </message>
+    <message>
+        <source>In %1 of the steps a request waited for blocks, %2 requests on average, while %3 of memory lie idle. The larger pool takes %4 of it.</source>
+        <translation>在 %1 的步中有请求在等待块（平均 %2 个请求），而有 %3 的内存闲置。更大的池会用去其中的 %4。</translation>
+    </message>
+    <message>
+        <source>In %1 of the steps a request waited for one of the %2 places, %3 requests on average, while nobody held %4 of the blocks.</source>
+        <translation>在 %1 的步中有请求在等待 %2 个位置之一（平均 %3 个请求），而 %4 的块无人占用。</translation>
+    </message>
+    <message>
+        <source>%1 of the steps had no token to spare, so prompts took more of them; yet a step with prompts takes only %2 times as long as one without. Time to first token, P95: %3.</source>
+        <translation>%1 的步用尽了 token 预算，提示因此要分更多步处理；而含提示的步用时仅为不含提示的步的 %2 倍。首字延迟的 P95：%3。</translation>
+    </message>
+    <message>
+        <source>A step with prompts takes %1 times as long as one without, and everybody&apos;s next token waits for it: the P99 of the inter-token latency is %2 times its P50.</source>
+        <translation>含提示的步用时是不含提示的步的 %1 倍，所有人的下一个 token 都要等它：token 间延迟的 P99 是 P50 的 %2 倍。</translation>
+    </message>
+    <message>
+        <source>%1 of the prompts&apos; tokens were found in the cache; yet %2 cached blocks a minute, %3, are given up for want of room. Host memory would keep them.</source>
+        <translation>提示 token 的 %1 在缓存中命中；但每分钟有 %2 个缓存块（%3）因空间不足而被放弃。主机内存可以保留它们。</translation>
+    </message>
+    <message>
+        <source>%1 of the slots in allocated blocks hold no token: a sequence has %2 tokens on average, a block %3 slots.</source>
+        <translation>已分配块中 %1 的槽位没有 token：一条序列平均有 %2 个 token，一个块有 %3 个槽位。</translation>
+    </message>
+    <message>
+        <source>A sequence has %1 tokens on average, in %2 blocks of which only %3 lie in a row, and tokens come unevenly: the P99 of the inter-token latency is %4 times its P50.</source>
+        <translation>一条序列平均有 %1 个 token，分布在 %2 个块中，其中连续的只有 %3 个；token 的到来也不均匀：token 间延迟的 P99 是 P50 的 %4 倍。</translation>
+    </message>
+    <message>
+        <source>%1 of host memory are set aside for swapping, and nothing came there in %2 minutes of work.</source>
+        <translation>为换出预留了 %1 的主机内存，而在 %2 分钟的工作中从未用到。</translation>
+    </message>
+    <message>
+        <source>Slots without a token</source>
+        <translation>没有 token 的槽位</translation>
+    </message>
+    <message>
+        <source>Work done again</source>
+        <translation>重做的工作</translation>
+    </message>
+    <message>
+        <source>Prompt tokens found in the cache</source>
+        <translation>在缓存中命中的提示 token</translation>
+    </message>
+    <message>
+        <source>Memory of the engine</source>
+        <translation>引擎的内存</translation>
+    </message>
+    <message>
+        <source>Queue time, P95</source>
+        <translation>排队时间，P95</translation>
+    </message>
+    <message>
+        <source>Time to first token, P95</source>
+        <translation>首字延迟，P95</translation>
+    </message>
+    <message>
+        <source>Inter-token latency, P95</source>
+        <translation>token 间延迟，P95</translation>
+    </message>
+    <message>
+        <source>better</source>
+        <translation>变好</translation>
+    </message>
+    <message>
+        <source>worse</source>
+        <translation>变差</translation>
+    </message>
+    <message>
+        <source>within noise</source>
+        <translation>在波动范围内</translation>
+    </message>
+    <message>
+        <source>under another load</source>
+        <translation>负载不同，无法比较</translation>
+    </message>
+    <message>
+        <source>not measured</source>
+        <translation>未测量</translation>
+    </message>
+    <message>
+        <source>Undone.</source>
+        <translation>已撤销。</translation>
+    </message>
+    <message>
+        <source>Another change came before enough was measured.</source>
+        <translation>在测量足够之前又有了别的更改。</translation>
+    </message>
+    <message>
+        <source>Measured over %1 s of work before and after.</source>
+        <translation>更改前后各测量了 %1 秒的工作。</translation>
+    </message>
+    <message>
+        <source>Measuring: %1 of %2 s of work.</source>
+        <translation>测量中：%2 秒工作中的 %1 秒。</translation>
+    </message>
+</context>
+<context>
+    <name>AdvicePage</name>
+    <message numerus="yes">
+        <source>Show %Ln dismissed</source>
+        <translation>
+            <numerusform>显示已忽略的 %Ln 条</numerusform>
+        </translation>
+    </message>
+    <message>
+        <source>Advice</source>
+        <translation>建议</translation>
+    </message>
+    <message>
+        <source>What this session&apos;s figures say about the settings. Nothing changes before you apply it, and afterwards the same figure is measured again.</source>
+        <translation>根据本次会话的测量数据对设置给出的建议。在你应用之前什么都不会改变；应用之后会再次测量同一指标。</translation>
+    </message>
+    <message>
+        <source>Nothing to improve so far. It takes about a minute of work under the same settings to say more.</source>
+        <translation>目前没有可改进之处。需要在同一设置下工作约一分钟才能给出更多建议。</translation>
+    </message>
+</context>
+<context>
     <name>Answer</name>
     <message>
         <source>TTFT %1</source>
@@ -831,6 +992,25 @@
     </message>
 </context>
 <context>
+    <name>FindingCard</name>
+    <message>
+        <source>Preview the change …</source>
+        <translation>预览更改…</translation>
+    </message>
+    <message>
+        <source>See on the settings page what it would do; nothing is applied yet</source>
+        <translation>在设置页查看它会带来什么；此时不会应用任何更改</translation>
+    </message>
+    <message>
+        <source>Dismiss</source>
+        <translation>忽略</translation>
+    </message>
+    <message>
+        <source>Do not say this again in this session</source>
+        <translation>本次会话中不再提示这一条</translation>
+    </message>
+</context>
+<context>
     <name>GhostLine</name>
     <message>
         <source>What the running requests would take if each reserved its prompt and its longest output in one piece.</source>
@@ -1505,6 +1685,10 @@
         <translation>设置</translation>
     </message>
     <message>
+        <source>Advice</source>
+        <translation>建议</translation>
+    </message>
+    <message>
         <source>Log</source>
         <translation>日志</translation>
     </message>
@@ -2045,6 +2229,29 @@
     <message>
         <source>Toolbar</source>
         <translation>工具栏</translation>
+    </message>
+</context>
+<context>
+    <name>TrialCard</name>
+    <message>
+        <source>Undo</source>
+        <translation>撤销</translation>
+    </message>
+    <message>
+        <source>Give the changed settings their values from before</source>
+        <translation>把更改过的设置恢复为之前的值</translation>
+    </message>
+    <message>
+        <source>Close</source>
+        <translation>关闭</translation>
+    </message>
+    <message>
+        <source>Strike this trial off the page</source>
+        <translation>从页面上移除这次试验</translation>
+    </message>
+    <message>
+        <source>How much was measured</source>
+        <translation>测量进度</translation>
     </message>
 </context>
 <context>
