@@ -34,6 +34,14 @@ class Card(QFrame):
         self.show()
         self.raise_()
 
+    def show_over(self, widget: QWidget, place: QRect) -> None:
+        """As :meth:`show_beside` of a place in ``widget``, with the whole window for room."""
+        room = widget.window()
+        if room is not self._room:
+            self._room = room
+            self.setParent(room)
+        self.show_beside(QRect(widget.mapTo(room, place.topLeft()), place.size()))
+
     def paintEvent(self, event: QPaintEvent) -> None:
         paint_raised(self)
 

@@ -1,4 +1,4 @@
-"""The card of a step: who was in it."""
+"""The card of a step: who was in it, and why others were not."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ import time
 from PySide6.QtWidgets import QLabel, QWidget
 
 from ..ipc.telemetry import StepRecord
+from ..ipc.vocabulary import Hold
 from . import quantities, theme, words
 from .card import Card
+from .i18n import fill_in
 from .link import EngineLink
 
 NAMED = 8  # requests that the card lists by name
@@ -41,7 +43,8 @@ class StepCard(Card):
             .replace("%2", quantities.count(record.waiting))
             .replace("%3", quantities.count(record.swapped)),
         ]
-        self._body.setText("\n".join(lines + self._shares(record, link) + self._gave_way(record)))
+        lines += self._shares(record, link) + self._gave_way(record) + self._waited(record)
+        self._body.setText("\n".join(lines))
 
     def _shares(self, record: StepRecord, link: EngineLink) -> list[str]:
         """The largest shares of the step, one a line."""
@@ -54,6 +57,24 @@ class StepCard(Card):
             lines.append(f"{line} · {words.priority(row.priority)}" if row is not None else line)
         if len(entries) > NAMED:
             lines.append(self.tr("and %1 more").replace("%1", quantities.count(len(entries) - NAMED)))
+        return lines
+
+    def _waited(self, record: StepRecord) -> list[str]:
+        """Who was next in line, and for what the first of them waited."""
+        if not record.waited:
+            return []
+        more = record.waiting + record.swapped > len(record.waited)
+        named = " ".join(f"#{number}" for number in record.waited) + (" …" if more else "")
+        reasons = {
+            Hold.BATCH: self.tr("all places in the batch were taken"),
+            Hold.CLASS: self.tr("all places of its class were taken"),
+            Hold.BUDGET: self.tr("the token budget was spent on others"),
+            Hold.BLOCKS: self.tr("too few blocks were to be had"),
+        }
+        lines = [self.tr("waited: %1").replace("%1", named)]
+        if record.hold in reasons:
+            why = self.tr("#%1 waited because %2")
+            lines.append(fill_in(why, str(record.waited[0]), reasons[Hold(record.hold)]))
         return lines
 
     def _gave_way(self, record: StepRecord) -> list[str]:

@@ -7,7 +7,17 @@ from collections.abc import Callable
 
 import numpy as np
 from PySide6.QtCore import QEvent, QPointF, QRect, QRectF, QSize, Qt, Signal
-from PySide6.QtGui import QColor, QKeyEvent, QMouseEvent, QPainter, QPaintEvent, QPen, QPolygonF, QWheelEvent
+from PySide6.QtGui import (
+    QColor,
+    QHideEvent,
+    QKeyEvent,
+    QMouseEvent,
+    QPainter,
+    QPaintEvent,
+    QPen,
+    QPolygonF,
+    QWheelEvent,
+)
 from PySide6.QtWidgets import QSizePolicy, QWidget
 
 from ..ipc.telemetry import StepRecord
@@ -69,8 +79,7 @@ class Timeline(QWidget):
         if self._live:
             self._end = self._steps.total
         self._clamp()
-        if self._hovered is not None:
-            self._write_card()
+        self._write_card()
         self.update()
 
     def set_live(self, live: bool) -> None:
@@ -228,8 +237,14 @@ class Timeline(QWidget):
 
     def mouseReleaseEvent(self, event: QMouseEvent) -> None:
         if self._pressed is not None and not self._dragged:
-            self._choose(self._step_at(event.position().x()))
+            step = self._step_at(event.position().x())
+            self._choose(step if step != self._chosen else None)
+            if self._chosen is not None:
+                self.set_live(False)  # it stays where it can be read
         self._pressed = None
+
+    def hideEvent(self, event: QHideEvent) -> None:
+        self._card.hide()
 
     def leaveEvent(self, event: QEvent) -> None:
         self._hover(None)
@@ -258,6 +273,8 @@ class Timeline(QWidget):
             self._walk(-1 if key == Qt.Key.Key_Left else 1)
         elif key in (Qt.Key.Key_Plus, Qt.Key.Key_Equal, Qt.Key.Key_Minus):
             self._zoom(-1 if key == Qt.Key.Key_Minus else 1)
+        elif key == Qt.Key.Key_Escape and self._chosen is not None:
+            self._choose(None)
         else:
             event.ignore()
 
@@ -282,30 +299,30 @@ class Timeline(QWidget):
         record = self._record(step)
         if record is not None:
             self.stepSelected.emit(record)
+        self._write_card()
         self.update()
 
     def _hover(self, step: int | None) -> None:
-        if step == self._hovered:
-            return
-        self._hovered = step
-        if step is None:
-            self._card.hide()
-        else:
+        if step != self._hovered:
+            self._hovered = step
             self._write_card()
-        self.update()
+            self.update()
 
     def _record(self, step: int | None) -> StepRecord | None:
         index = -1 if step is None else step - (self._steps.total - len(self._steps))
         return self._steps.record(index) if 0 <= index < len(self._steps) else None
 
     def _write_card(self) -> None:
-        record = self._record(self._hovered)
-        if record is None or self._hovered is None:
+        """Tell of the step under the pointer, else of the one that was chosen, while it can be seen."""
+        step = self._hovered if self._hovered is not None else self._chosen
+        record = self._record(step)
+        first, end = self.visible_steps
+        if record is None or step is None or not first <= step < end:
             self._card.hide()
             return
         self._card.write(record, self._link)
         plot = self._plot
-        self._card.show_beside(QRect(round(self._left(self._hovered)), plot.top(), self._column, 1))
+        self._card.show_over(self, QRect(round(self._left(step)), plot.top(), self._column, 1))
 
 
 def _round_up(value: float) -> int:

@@ -2145,6 +2145,30 @@
         <translation>另有 %1 个</translation>
     </message>
     <message>
+        <source>all places in the batch were taken</source>
+        <translation>批次中的位置已全部占用</translation>
+    </message>
+    <message>
+        <source>all places of its class were taken</source>
+        <translation>它所属类别的位置已全部占用</translation>
+    </message>
+    <message>
+        <source>the token budget was spent on others</source>
+        <translation>token 预算已分给其他请求</translation>
+    </message>
+    <message>
+        <source>too few blocks were to be had</source>
+        <translation>可用的块不够</translation>
+    </message>
+    <message>
+        <source>waited: %1</source>
+        <translation>等待：%1</translation>
+    </message>
+    <message>
+        <source>#%1 waited because %2</source>
+        <translation>#%1 等待的原因：%2</translation>
+    </message>
+    <message>
         <source>preempted: %1</source>
         <translation>被抢占：%1</translation>
     </message>

@@ -10,6 +10,7 @@ from pagedeck.gui.i18n import Languages
 from pagedeck.gui.selection import Selection
 from pagedeck.gui.timeline import GUTTER, kind_colour
 from pagedeck.ipc.telemetry import StepEntry, StepRecord, Steps
+from pagedeck.ipc.vocabulary import Hold
 from PySide6.QtCore import QPoint, QPointF, Qt
 from PySide6.QtGui import QColor, QWheelEvent
 from PySide6.QtWidgets import QApplication
@@ -156,7 +157,7 @@ def test_hovering_tells_who_was_in_a_step(qtbot: QtBot, shown: Shown) -> None:
         "swapped out: #8",
     ):
         assert part in text, text
-    assert shown.timeline.rect().contains(card.geometry())
+    assert shown.view.rect().contains(card.geometry())
 
 
 def test_preemptions_and_swaps_are_marked(shown: Shown) -> None:
@@ -204,3 +205,50 @@ def test_a_calm_scale_grows_at_once_and_shrinks_late() -> None:
     assert [scale.update(20) for _ in range(3)] == [300, 300, 20]
     assert nice_ceiling(0.013) == pytest.approx(0.015)
     assert nice_ceiling(0) == 1
+
+
+# --- who waited -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("hold", "reason"),
+    [
+        (Hold.BATCH, "#7 waited because all places in the batch were taken"),
+        (Hold.CLASS, "#7 waited because all places of its class were taken"),
+        (Hold.BUDGET, "#7 waited because the token budget was spent on others"),
+        (Hold.BLOCKS, "#7 waited because too few blocks were to be had"),
+        ("", ""),
+    ],
+)
+def test_a_clicked_step_tells_why_others_waited(qtbot: QtBot, shown: Shown, hold: str, reason: str) -> None:
+    shown.steps(20)
+    shown.steps(1, waited=[7, 9], hold=str(hold), waiting=2)
+    shown.click(qtbot, 20)
+    body = shown.timeline._card._body.text()
+    assert "waited: #7 #9\n" in body + "\n"
+    assert reason in body
+    assert ("because" in body) == bool(reason)
+
+
+def test_a_clicked_step_stays_told_until_it_is_clicked_again(qtbot: QtBot, shown: Shown) -> None:
+    shown.steps(20)
+    shown.click(qtbot, 15)
+    card = shown.timeline._card
+    assert card.isVisible() and "Step 16" in card._head.text()
+    assert not shown.view._live.isChecked()
+    qtbot.mouseMove(shown.view, QPoint(5, 5))
+    shown.steps(5)
+    assert card.isVisible() and "Step 16" in card._head.text()
+    shown.click(qtbot, 15)
+    shown.timeline._hover(None)
+    assert not card.isVisible()
+    shown.click(qtbot, 15)
+    shown.timeline._hover(None)
+    qtbot.keyClick(shown.timeline, Qt.Key.Key_Escape)
+    assert not card.isVisible()
+
+
+def test_a_step_that_nobody_waited_for_says_nothing_of_it(qtbot: QtBot, shown: Shown) -> None:
+    shown.steps(5)
+    shown.click(qtbot, 3)
+    assert "waited" not in shown.timeline._card._body.text()
