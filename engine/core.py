@@ -420,12 +420,13 @@ class Engine:
         stream = self._streams.get(sequence.number)
         if stream is None:
             stream = self._streams[sequence.number] = self._text_stream(sampling)
+        written = sequence.document is not None and sequence.document.take(token)
         if token in sequence.request.ends:
             return stream.flush(), FinishReason.STOP
         text, stopped = stream.push(token)
         if stopped:
             return text, FinishReason.STOP
-        if sequence.document is not None and sequence.document.take(token):
+        if written:
             return text + stream.flush(), FinishReason.STOP
         if len(sequence.tokens) >= sequence.request.longest:
             return text + stream.flush(), FinishReason.LENGTH
