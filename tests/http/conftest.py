@@ -13,6 +13,7 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
+import httpx
 import openai
 import pytest
 
@@ -26,8 +27,13 @@ TOOL_TEMPLATE = (
 )
 
 
+def openai_client(url: str, key: str = "none") -> openai.OpenAI:
+    http = openai.DefaultHttpxClient(trust_env=False)
+    return openai.OpenAI(base_url=url, api_key=key, max_retries=0, timeout=60, http_client=http)
+
+
 class Gateway:
-    """``pagedeck gateway`` in a process of its own; ``url`` is where it is."""
+    """``pagedeck gateway`` in a process of its own; ``url`` is where it is, and ``http`` asks there."""
 
     def __init__(self, runtime: Path, *arguments: str, key: str = "") -> None:
         environment = os.environ | {"PAGEDECK_RUNTIME": str(runtime), "PAGEDECK_STATE": str(runtime / "log")}
@@ -44,11 +50,14 @@ class Gateway:
         found = re.search(r"http://[^/]+", said)
         assert found, "the gateway did not start"
         self.url = found[0]
+        # No proxy that the environment names is asked for what is on this machine.
+        self.http = httpx.Client(base_url=self.url, timeout=60, trust_env=False)
 
     def client(self, key: str = "none") -> openai.OpenAI:
-        return openai.OpenAI(base_url=f"{self.url}/v1", api_key=key, max_retries=0, timeout=60)
+        return openai_client(f"{self.url}/v1", key)
 
     def stop(self) -> None:
+        self.http.close()
         self.process.kill()
         self.process.wait()
         assert self.process.stdout is not None
@@ -97,9 +106,7 @@ def gateway(engine: Any, runtime: Path) -> Iterator[Gateway]:
 
 
 def _wait_ready(gateway: Gateway) -> None:
-    import httpx
-
-    while httpx.get(f"{gateway.url}/health", timeout=60).status_code != 200:
+    while gateway.http.get("/health").status_code != 200:
         pass
 
 

@@ -20,14 +20,14 @@ WORDS: dict[str, Any] = {"prompt": "one two three"}
 def wait_for(gateway: Any, status: str) -> dict[str, Any]:
     """The gateway's health, as soon as it is that."""
     while True:
-        answer = httpx.get(f"{gateway.url}/health", timeout=60)
+        answer = gateway.http.get("/health")
         assert answer.status_code == (200 if answer.json()["status"] == "ready" else 503)
         if answer.json()["status"] == status:
             return answer.json()
 
 
 def complete(gateway: Any, **more: Any) -> httpx.Response:
-    return httpx.post(f"{gateway.url}/v1/completions", json=WORDS | more, timeout=60)
+    return gateway.http.post("/v1/completions", json=WORDS | more)
 
 
 def refused(answer: httpx.Response, status: int, code: str) -> str:
@@ -48,9 +48,7 @@ def test_a_gateway_waits_for_its_engine_and_for_the_next_one(tmp_path: Path, sta
         first = talker()
         assert wait_for(gateway, "ready")["model"] == "echo"
         assert complete(gateway).json()["choices"][0]["text"] == "onetwothree"
-        with httpx.stream(
-            "POST", f"{gateway.url}/v1/completions", json={"prompt": "stall", "stream": True}, timeout=60
-        ) as answer:
+        with gateway.http.stream("POST", "/v1/completions", json={"prompt": "stall", "stream": True}) as answer:
             lines = answer.iter_lines()
             assert next(lines).startswith('data: {"id"')
             first.kill()
@@ -70,7 +68,7 @@ def test_what_an_engine_does_is_its_gateway_s_health(tmp_path: Path, start_gatew
         health = wait_for(gateway, "loading")
         assert (health["detail"], health["progress"], health["model"]) == ("Loading the model", 0.25, "echo")
         assert "Loading the model" in refused(complete(gateway), 503, "loading")
-        refused(httpx.get(f"{gateway.url}/v1/models"), 503, "loading")
+        refused(gateway.http.get("/v1/models"), 503, "loading")
         engine.tell("ready")
         wait_for(gateway, "ready")
         engine.tell("draining", "It was told to stop.")
@@ -138,7 +136,7 @@ def test_a_request_cancelled_at_the_engine_is_an_error(tmp_path: Path, start_gat
 
 def connected(gateway: Any) -> socket.socket:
     host, port = gateway.url.removeprefix("http://").split(":")
-    return socket.create_connection((host, int(port)), timeout=60)
+    return socket.create_connection((host, int(port)))
 
 
 def head(gateway: Any, length: int) -> bytes:
@@ -155,14 +153,14 @@ def test_a_body_that_is_too_large_is_not_read(gateway: Any) -> None:
 @pytest.mark.parametrize("body", [b"", b"{", b"[]", b"\xff", b'"x"', b"{" * 10_000, b'{"prompt":' + b"[" * 100_000])
 def test_what_is_no_request_is_refused(gateway: Any, body: bytes) -> None:
     for path in ("completions", "chat/completions"):
-        answer = httpx.post(f"{gateway.url}/v1/{path}", content=body, timeout=60)
+        answer = gateway.http.post(f"/v1/{path}", content=body)
         assert answer.status_code == 400 and answer.json()["error"]["message"].endswith(".")
 
 
 def test_methods_and_paths_that_are_not_there(gateway: Any) -> None:
-    refused(httpx.get(f"{gateway.url}/v1/completions"), 405, "method_not_allowed")
-    refused(httpx.get(f"{gateway.url}/"), 404, "not_found")
-    refused(httpx.post(f"{gateway.url}/health"), 405, "method_not_allowed")
+    refused(gateway.http.get("/v1/completions"), 405, "method_not_allowed")
+    refused(gateway.http.get("/"), 404, "not_found")
+    refused(gateway.http.post("/health"), 405, "method_not_allowed")
 
 
 # --- who may ask ------------------------------------------------------------------------------------------------
@@ -173,13 +171,13 @@ def test_a_key_is_wanted_for_all_but_health(tmp_path: Path, start_gateway: Any, 
     with start_gateway(tmp_path, "--api-key", "other", key="secret") as gateway:
         wait_for(gateway, "ready")
         for path in ("/v1/models", "/metrics", "/openapi.json", "/nowhere"):
-            assert "Bearer" in refused(httpx.get(gateway.url + path), 401, "invalid_api_key")
+            assert "Bearer" in refused(gateway.http.get(path), 401, "invalid_api_key")
         with pytest.raises(openai.AuthenticationError):
             gateway.client("wrong").models.list()
-        refused(httpx.get(f"{gateway.url}/metrics", headers={"Authorization": "Basic secret"}), 401, "invalid_api_key")
+        refused(gateway.http.get("/metrics", headers={"Authorization": "Basic secret"}), 401, "invalid_api_key")
         for key in ("secret", "other"):
             assert gateway.client(key).models.list().data[0].id == "echo"
-            assert httpx.get(f"{gateway.url}/metrics", headers={"Authorization": f"Bearer {key}"}).status_code == 200
+            assert gateway.http.get("/metrics", headers={"Authorization": f"Bearer {key}"}).status_code == 200
 
 
 def test_pages_ask_only_where_they_were_invited(tmp_path: Path, start_gateway: Any, talker: Any) -> None:
@@ -187,23 +185,23 @@ def test_pages_ask_only_where_they_were_invited(tmp_path: Path, start_gateway: A
     page, other = "https://page.example", "https://other.example"
     with start_gateway(tmp_path, "--cors", page) as gateway:
         wait_for(gateway, "ready")
-        url = f"{gateway.url}/v1/completions"
-        answer = httpx.post(url, json=WORDS, headers={"Origin": page}, timeout=60)
+        url = "/v1/completions"
+        answer = gateway.http.post(url, json=WORDS, headers={"Origin": page})
         assert answer.status_code == 200 and answer.headers["access-control-allow-origin"] == page
         asking = {"Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": "authorization"}
-        answer = httpx.options(url, headers={"Origin": page} | asking)
+        answer = gateway.http.options(url, headers={"Origin": page} | asking)
         assert answer.status_code == 200 and "POST" in answer.headers["access-control-allow-methods"]
         for origin in (other, "null", "http://localhost:3000"):
-            answer = httpx.post(url, json=WORDS, headers={"Origin": origin})
+            answer = gateway.http.post(url, json=WORDS, headers={"Origin": origin})
             assert f"--cors {origin}" in refused(answer, 403, "origin_not_allowed")
-        refused(httpx.options(url, headers={"Origin": other} | asking), 403, "origin_not_allowed")
+        refused(gateway.http.options(url, headers={"Origin": other} | asking), 403, "origin_not_allowed")
 
 
 def test_a_name_that_was_made_to_mean_this_machine_is_not_served(gateway: Any) -> None:
     for host in ("page.example", "page.example:8000", "", "[bad"):
-        refused(httpx.get(f"{gateway.url}/v1/models", headers={"Host": host}), 403, "host_not_allowed")
+        refused(gateway.http.get("/v1/models", headers={"Host": host}), 403, "host_not_allowed")
     for host in ("localhost", "127.0.0.1:1", "[::1]:8000", "LOCALHOST:80"):
-        assert httpx.get(f"{gateway.url}/v1/models", headers={"Host": host}).status_code == 200
+        assert gateway.http.get("/v1/models", headers={"Host": host}).status_code == 200
 
 
 # --- the command line -------------------------------------------------------------------------------------------
@@ -268,16 +266,15 @@ def test_serve_starts_a_gateway_and_ends_it(
     command = [sys.executable, "-m", "pagedeck", "serve", "--http", "0", *settings]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as serving:
         assert serving.stdout is not None
-        url = serving.stdout.readline().split()[4].rstrip(",")
-        health = url.removesuffix("/v1") + "/health"
-        while httpx.get(health, timeout=60).status_code != 200:
-            assert serving.poll() is None
-        with openai.OpenAI(base_url=url, api_key="none", max_retries=0) as client:
-            answer = client.completions.create(model=client.models.list().data[0].id, prompt="fox", max_tokens=2)
-            assert answer.usage and answer.usage.completion_tokens <= 2
-        [engine] = list_connections()
-        serving.terminate()
-        assert serving.wait(60) == 0
-        assert not engine.process_alive()
-        with pytest.raises(httpx.ConnectError):
-            httpx.get(health)
+        url = serving.stdout.readline().split()[4].removesuffix("/v1,")
+        with httpx.Client(base_url=url, timeout=60, trust_env=False) as http:
+            while http.get("/health").status_code != 200:
+                assert serving.poll() is None
+            answer = http.post("/v1/completions", json={"prompt": "fox", "max_tokens": 2})
+            assert answer.status_code == 200 and answer.json()["usage"]["completion_tokens"] <= 2
+            [engine] = list_connections()
+            serving.terminate()
+            assert serving.wait(60) == 0
+            assert not engine.process_alive()
+            with pytest.raises(httpx.ConnectError):
+                http.get("/health")

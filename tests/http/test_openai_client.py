@@ -219,7 +219,12 @@ def test_calls_and_results_go_through_the_chat_template(engine: Any, client: ope
 
 def test_many_at_once_over_the_asynchronous_client(gateway: Any, model: str) -> None:
     async def work() -> None:
-        async with openai.AsyncOpenAI(base_url=f"{gateway.url}/v1", api_key="none", max_retries=0) as client:
+        async with openai.AsyncOpenAI(
+            base_url=f"{gateway.url}/v1",
+            api_key="none",
+            max_retries=0,
+            http_client=openai.DefaultAsyncHttpxClient(trust_env=False),
+        ) as client:
 
             async def one(number: int) -> str:
                 answer = await client.completions.create(
