@@ -161,7 +161,10 @@ class _Wire:
                     self._incoming.recv()
                     outgoing = self._outbox.popleft()
                     leaving = isinstance(outgoing, Bye)
-                    control.send(self.line.write(outgoing))
+                    try:
+                        control.send(self.line.write(outgoing))
+                    except EngineError as error:
+                        self._put(error.failed(outgoing.id))
         finally:
             control.disable_monitor()
             for socket in (monitor, telemetry, self._incoming):

@@ -265,7 +265,10 @@ class AsyncClient(Awaiting):
         return call.read(await self.request(call.message))
 
     def _send(self, message: Message) -> None:
-        self._put(self._line.write(message))
+        try:
+            self._put(self._line.write(message))
+        except EngineError as error:
+            self._asked.answer(error.failed(message.id))
 
     def _put(self, frame: bytes) -> None:
         # The socket's queue has no bound, so a message is taken at once; or the socket has given up on the engine, and

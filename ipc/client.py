@@ -349,7 +349,11 @@ class Client(Blocking):
         for frame in self._line.due():
             self._put(control, frame)
         while self._outgoing:
-            self._put(control, self._line.write(self._outgoing.popleft()))
+            message = self._outgoing.popleft()
+            try:
+                self._put(control, self._line.write(message))
+            except EngineError as error:
+                self._asked.answer(error.failed(message.id))
 
     def _put(self, control: zmq.Socket[bytes], frame: bytes) -> None:
         with contextlib.suppress(zmq.Again):  # the socket has given up on the engine: the line will say so

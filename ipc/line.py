@@ -55,6 +55,10 @@ class EngineError(Exception):
     def of(cls, failed: Failed) -> EngineError:
         return cls(failed.message, code=failed.code, field=failed.field)
 
+    def failed(self, id: str) -> Failed:
+        """The answer that says the same."""
+        return Failed(id=id, code=self.code, message=self.message, field=self.field)
+
 
 class EngineGone(EngineError):
     """The engine died, stopped, or did not answer for ``GONE_AFTER_S`` (code ``gone``), or took no key (``key``)."""
@@ -118,8 +122,12 @@ class Line:
         return Hello(id=id, client=self._name, numbered=True, pid=os.getpid() if self._connection.local else 0)
 
     def write(self, message: Message) -> bytes:
-        """The frame of a message, which must be sent."""
+        """The frame of a message, which must be sent. Raises :class:`EngineError` (``too_large``) for one that the
+        engine's socket would break the connection over."""
         frame = self._ledger.write(message)
+        if len(frame) > protocol.MAX_MESSAGE_BYTES:
+            text = f"The message has {len(frame):,} bytes; an engine takes up to {protocol.MAX_MESSAGE_BYTES:,}."
+            raise EngineError(text, code="too_large")
         self._ledger.sent(frame)
         return frame
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -14,6 +15,7 @@ import pytest
 import zmq
 from pagedeck.engine.config import EngineConfig
 from pagedeck.engine.core import Engine
+from pagedeck.engine.serving import service
 from pagedeck.engine.serving.service import Service
 from pagedeck.engine.serving.text import Text
 from pagedeck.ipc.client import Client, EngineError
@@ -31,8 +33,8 @@ LONG = {"max_tokens": 400, "temperature": 0.0}
 class Gated(TokenMemory):
     """Computes a step when it is let, or when the engine was asked something, which it does between two steps."""
 
-    def __init__(self) -> None:
-        super().__init__(512, vocabulary=1000)
+    def __init__(self, slots: int) -> None:
+        super().__init__(slots, vocabulary=1000)
         self.gate = threading.Event()
         self.asked: Callable[[], bool] = lambda: False
 
@@ -82,10 +84,14 @@ class Served:
         pair = add_key(name, operator=operator)
         return replace(self.connection, public_key=pair.public, secret_key=pair.secret)
 
+    def wait(self) -> None:
+        self._thread.join(60)
+        assert not self._thread.is_alive()
+
     def stop(self) -> None:
         self.engine.runner.gate.set()
         self.service.stop("The test is over.")
-        self._thread.join(30)
+        self.wait()
         self.context.destroy(linger=0)
 
 
@@ -95,8 +101,9 @@ def serve(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[
     monkeypatch.setenv("PAGEDECK_STATE", str(tmp_path / "state"))
     started: list[Served] = []
 
-    def start(**settings: Any) -> Served:
-        started.append(Served(make_engine(runner=Gated(), **settings), Bytes()))
+    def start(num_blocks: int = 64, **settings: Any) -> Served:
+        engine = make_engine(num_blocks=num_blocks, runner=Gated(num_blocks * 8), **settings)
+        started.append(Served(engine, Bytes()))
         with Client(started[-1].connection) as client:
             client.wait_ready(30)
         return started[-1]
@@ -244,3 +251,19 @@ def test_a_text_that_no_context_holds_is_refused_unread(serve: Callable[..., Ser
     with Client(served.connection) as client:
         error = refusal(lambda: client.submit("x" * 30_000).accepted)
         assert error.code == "too_long" and "30,000 characters" in error.message
+
+
+def test_a_signal_lets_requests_go_on_for_a_while_and_no_longer(
+    serve: Callable[..., Served], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(service, "DRAIN_S", 0.2)
+    served = serve(num_blocks=50_000, context_length=400_000)
+    served.engine.runner.gate.set()
+    with Client(served.connection) as client:
+        short = client.submit(token_ids=[1] * 9, max_tokens=3, temperature=0.0)
+        endless = client.submit(token_ids=[2] * 9, max_tokens=300_000, temperature=0.0)
+        assert short.finished.output_tokens == 3 and next(iter(endless))
+        served.service.signalled(signal.SIGTERM, None)
+        error = refusal(lambda: endless.finished)
+        assert error.code == "shutdown" and "SIGTERM" in error.message
+        served.wait()

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import zmq
 from pagedeck.engine.serving.switchboard import ClientGone
+from pagedeck.ipc import protocol
 from pagedeck.ipc.aio import AsyncClient
 from pagedeck.ipc.client import EngineError, EngineGone
 from pagedeck.ipc.endpoint import process_started
@@ -72,6 +73,21 @@ def test_refusals_and_timeouts_raise(board: Callable[..., Any]) -> None:
             with pytest.raises(EngineError, match="prompt is empty") as error:
                 await client.submit("").text()
             assert error.value.field == "prompt"
+
+    run(work())
+
+
+def test_a_message_too_large_is_refused_here(board: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    made = board()
+    made.answer(echo)
+
+    async def work() -> None:
+        async with AsyncClient(made.connection) as client:
+            monkeypatch.setattr(protocol, "MAX_MESSAGE_BYTES", 10_000)
+            with pytest.raises(EngineError, match="10,000") as error:
+                await client.submit("x" * 10_000).text()
+            assert error.value.code == "too_large"
+            assert await client.submit("a b").text() == "ab"
 
     run(work())
 

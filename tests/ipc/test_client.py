@@ -277,6 +277,19 @@ def test_a_frame_too_large_ends_the_connection_and_nothing_else(board: Callable[
     rude.close()
 
 
+def test_a_message_too_large_is_refused_here_and_harms_nothing_else(
+    board: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = board()
+    made.answer(echo)
+    with Client(made.connection) as client:
+        monkeypatch.setattr(protocol, "MAX_MESSAGE_BYTES", 10_000)
+        stream, other = client.submit("x" * 10_000), client.submit("a b")
+        with pytest.raises(EngineError, match=r"10,\d{3} bytes; an engine takes up to 10,000") as error:
+            stream.text()
+        assert error.value.code == "too_large" and other.text() == "ab"
+
+
 def test_pings_are_answered_while_the_core_is_busy(board: Callable[..., Any]) -> None:
     made = board()  # nobody takes from its inbox
     socket = raw_client(made.connection)
