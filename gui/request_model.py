@@ -9,14 +9,15 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Any
 
 import numpy as np
 from PySide6.QtCore import QAbstractTableModel, QModelIndex, QPersistentModelIndex, Qt
-from PySide6.QtGui import QColor
+from PySide6.QtGui import QColor, QFont
 
 from ..ipc.telemetry import RequestRow
-from ..ipc.vocabulary import BlockState, RequestState, priority_name
+from ..ipc.vocabulary import PRIORITIES, BlockState, RequestState, priority_name
 from . import quantities, theme, words
 from .i18n import QT_TRANSLATE_NOOP, fill_in
 
@@ -94,8 +95,47 @@ COLUMNS = (
 NUMBER, STATE, CLASS = 0, 1, 2
 
 
+class Grouping(StrEnum):
+    NONE = "none"
+    STATE = "state"
+    CLASS = "class"
+    CLIENT = "client"
+
+
+def _state_group(row: RequestRow) -> tuple[int, str]:
+    return _STATE_ORDER.get(row.state, 99), row.state
+
+
+def _class_group(row: RequestRow) -> tuple[int, str]:
+    name = priority_name(row.priority)
+    return PRIORITIES[name], name
+
+
+def _client_group(row: RequestRow) -> tuple[int, str]:
+    return 0, row.client
+
+
+#: What a row's group is called by programs, and where it stands among the others.
+_GROUPS: dict[Grouping, Callable[[RequestRow], tuple[int, str]]] = {
+    Grouping.STATE: _state_group,
+    Grouping.CLASS: _class_group,
+    Grouping.CLIENT: _client_group,
+}
+
+
+@dataclass
+class Group:
+    """A group's heading: what it has in all."""
+
+    key: tuple[int, str]
+    requests: int = 0
+    blocks: int = 0
+    tokens_per_s: float = 0.0
+
+
 class RequestModel(QAbstractTableModel):
-    """Shows some of a mapping of requests, by number, in the order of one column."""
+    """Shows some of a mapping of requests, by number, in the order of one column; perhaps in groups, each under a heading,
+    which is a row whose number is negative."""
 
     def __init__(self, requests: dict[int, RequestRow], clock: Callable[[], float] = time.time) -> None:
         """``clock`` tells the time that ages are counted to, in Unix seconds."""
@@ -108,6 +148,11 @@ class RequestModel(QAbstractTableModel):
         self._states: frozenset[str] | None = None
         self._column = NUMBER
         self._descending = True
+        self._grouping = Grouping.NONE
+        self._groups: dict[int, Group] = {}  # by the number of its heading
+        self._headings: dict[tuple[int, str], int] = {}  # numbers that groups have had, so that they keep them
+        self._folded: set[tuple[int, str]] = set()
+        self.shown = 0  # requests, those of folded groups included
         self._now = clock()
 
     # --- what is shown ------------------------------------------------------------------------------------------
@@ -121,6 +166,22 @@ class RequestModel(QAbstractTableModel):
 
     def request_at(self, row: int) -> RequestRow | None:
         return self._requests.get(self.number_at(row))
+
+    def heading_rows(self) -> list[int]:
+        return np.flatnonzero(self._order < 0).tolist()
+
+    def set_grouping(self, grouping: Grouping) -> None:
+        self._grouping = grouping
+        self._headings.clear()
+        self._folded.clear()
+        self.refresh()
+
+    def fold(self, row: int) -> None:
+        """Hide a group's requests, or show them again; ``row`` is its heading's, else nothing happens."""
+        group = self._groups.get(self.number_at(row))
+        if group is not None:
+            self._folded ^= {group.key}
+            self.refresh()
 
     def show(self, requests: dict[int, RequestRow], visible: range | None = None) -> None:
         """Look at another mapping (a recording's), or the same as it is now (see :meth:`refresh`)."""
@@ -154,7 +215,31 @@ class RequestModel(QAbstractTableModel):
         numbers = np.fromiter((row.number for row in rows), np.int64, len(rows))
         key, now = COLUMNS[self._column].key, self._now
         keys = np.fromiter((key(row, now) for row in rows), np.float64, len(rows))
-        return numbers[np.lexsort((-numbers, -keys if self._descending else keys))]
+        self.shown = len(rows)
+        order = np.lexsort((-numbers, -keys if self._descending else keys))
+        if self._grouping is Grouping.NONE:
+            self._groups = {}
+            return numbers[order]
+        return self._grouped(rows, numbers, order)
+
+    def _grouped(self, rows: list[RequestRow], numbers: np.ndarray, order: np.ndarray) -> np.ndarray:
+        """The numbers in ``order`` under the headings of their groups."""
+        group_of, groups, places = _GROUPS[self._grouping], dict[tuple[int, str], Group](), []
+        for row in rows:
+            key = group_of(row)
+            group = groups.setdefault(key, Group(key))
+            group.requests += 1
+            group.blocks += row.blocks + row.host_blocks
+            group.tokens_per_s += (row.tokens_per_s or 0.0) if row.state == RequestState.RUNNING else 0.0
+            places.append(self._headings.setdefault(key, -1 - len(self._headings)))
+        headings = np.array(places, np.int64)[order] if places else np.zeros(0, np.int64)
+        self._groups = {self._headings[key]: groups[key] for key in sorted(groups)}
+        parts = [np.zeros(0, np.int64)]
+        for heading, group in self._groups.items():
+            parts.append(np.array([heading]))
+            if group.key not in self._folded:
+                parts.append(numbers[order][headings == heading])
+        return np.concatenate(parts)
 
     def _shown(self, row: RequestRow) -> bool:
         if self._states is not None and row.state not in self._states:
@@ -209,7 +294,12 @@ class RequestModel(QAbstractTableModel):
         return None
 
     def data(self, index: _Index, role: int = Qt.ItemDataRole.DisplayRole) -> Any:
-        row = self.request_at(index.row()) if index.isValid() and index.row() < len(self._order) else None
+        if not index.isValid() or index.row() >= len(self._order):
+            return None
+        group = self._groups.get(self.number_at(index.row()))
+        if group is not None:
+            return self._heading(group, role) if index.column() == NUMBER else None
+        row = self.request_at(index.row())
         if row is None:
             return None
         if role == Qt.ItemDataRole.DisplayRole:
@@ -223,6 +313,39 @@ class RequestModel(QAbstractTableModel):
         if role == Qt.ItemDataRole.ToolTipRole:
             return self._story(row)
         return None
+
+    def flags(self, index: _Index) -> Qt.ItemFlag:
+        if index.isValid() and index.row() < len(self._order) and self.number_at(index.row()) < 0:
+            return Qt.ItemFlag.ItemIsEnabled
+        return super().flags(index)
+
+    def _heading(self, group: Group, role: int) -> Any:
+        if role == Qt.ItemDataRole.TextAlignmentRole:
+            return Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignVCenter
+        if role == Qt.ItemDataRole.FontRole:
+            font = QFont()
+            font.setBold(True)
+            return font
+        if role == Qt.ItemDataRole.ToolTipRole:
+            return self.tr("Click to fold or unfold")
+        if role != Qt.ItemDataRole.DisplayRole:
+            return None
+        parts = [
+            f"{'▸' if group.key in self._folded else '▾'} {self._group_name(group.key[1])}",
+            self.tr("%Ln request(s)", "", group.requests),
+        ]
+        if group.blocks:
+            parts.append(words.counted.blocks(group.blocks))
+        if group.tokens_per_s:
+            parts.append(f"{quantities.number(group.tokens_per_s)}{quantities.NBSP}{self.tr('tok/s')}")
+        return " · ".join(parts)
+
+    def _group_name(self, name: str) -> str:
+        if self._grouping is Grouping.STATE:
+            return words.request_state(name)
+        if self._grouping is Grouping.CLASS:
+            return words.class_name(name)
+        return name or self.tr("unknown client")
 
     def _story(self, row: RequestRow) -> str:
         lines = [row.id]

@@ -1,4 +1,4 @@
-"""Live requests: sort, filter, cancel, change class."""
+"""Live requests: sort, filter, group, cancel, change class, copy as code."""
 
 from __future__ import annotations
 
@@ -15,7 +15,17 @@ from PySide6.QtCore import (
     Qt,
     QTimer,
 )
-from PySide6.QtGui import QAction, QColor, QFontMetrics, QIcon, QKeySequence, QPainter, QResizeEvent, QShowEvent
+from PySide6.QtGui import (
+    QAction,
+    QColor,
+    QFontMetrics,
+    QGuiApplication,
+    QIcon,
+    QKeySequence,
+    QPainter,
+    QResizeEvent,
+    QShowEvent,
+)
 from PySide6.QtWidgets import (
     QAbstractItemView,
     QComboBox,
@@ -32,17 +42,21 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
-from ..ipc.protocol import SetPriority
+from ..ipc.protocol import DescribeRequest, EngineMessage, RequestDetail, SetPriority
 from ..ipc.telemetry import RequestRow
 from ..ipc.vocabulary import PRIORITIES, RequestState
 from . import theme, words
+from .as_code import as_code
 from .i18n import Translated, fill_in
 from .link import EngineLink
-from .request_model import COLUMNS, NUMBER, STATE, RequestModel
+from .request_model import COLUMNS, NUMBER, STATE, Grouping, RequestModel
 from .selection import Selection
 
 #: The table follows at most so often; the eye reads no faster.
 REFRESH_MS = 250
+
+#: So long the button says that something was copied.
+COPIED_MS = 2_000
 
 _Index = QModelIndex | QPersistentModelIndex
 
@@ -102,22 +116,29 @@ class SpreadTable(QTableView):
 
 
 class RequestTable(Translated, QWidget):
-    """The table with its filter and its two verbs. What is selected here is selected everywhere."""
+    """The table with its filter, its groups and its verbs. What is selected here is selected everywhere."""
 
     def __init__(self, link: EngineLink, selection: Selection, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self._link = link
         self._selection = selection
         self.model = RequestModel(link.view.requests, lambda: link.now())
+        self._spanned: list[int] = []  # rows of headings
 
         self.filter = QLineEdit(clearButtonEnabled=True)
         self.which = QComboBox()
         for states in (None, _LIVE, _ENDED):
             self.which.addItem("", states)
+        self.grouping = QComboBox()
+        for grouping in Grouping:
+            self.grouping.addItem("", grouping)
         self.count = QLabel()
         self.count.setProperty("role", "muted")
         self.cancel_button = QPushButton()
         self.class_button = QPushButton()
+        self.copy_button = QPushButton()
+        self._copied = QTimer(self, interval=COPIED_MS, singleShot=True)
+        self._copied.timeout.connect(self._name_copy)
         self._class_menu = QMenu(self)
         self._class_actions = [QAction(self) for _ in PRIORITIES]
         for action, name in zip(self._class_actions, PRIORITIES, strict=True):
@@ -139,8 +160,10 @@ class RequestTable(Translated, QWidget):
         bar = QHBoxLayout()
         bar.addWidget(self.filter, 1)
         bar.addWidget(self.which)
+        bar.addWidget(self.grouping)
         bar.addWidget(self.count)
         bar.addStretch(1)
+        bar.addWidget(self.copy_button)
         bar.addWidget(self.class_button)
         bar.addWidget(self.cancel_button)
         layout = QVBoxLayout(self)
@@ -157,6 +180,10 @@ class RequestTable(Translated, QWidget):
         selection.changed.connect(self._follow_selection)
         self.filter.textChanged.connect(self._filter_changed)
         self.which.currentIndexChanged.connect(self._filter_changed)
+        self.grouping.currentIndexChanged.connect(self._group)
+        self.view.clicked.connect(lambda index: self._fold(index.row()))
+        self.view.activated.connect(lambda index: self._fold(index.row()))
+        self.copy_button.clicked.connect(self.copy_as_code)
         self.cancel_button.clicked.connect(self.cancel)
         self.cancel_action.triggered.connect(self.cancel)
         self.view.selectionModel().selectionChanged.connect(self._rows_selected)
@@ -178,9 +205,28 @@ class RequestTable(Translated, QWidget):
         for row in self.chosen():
             self._link.request(SetPriority(request=row.id, priority=name), lambda reply: None)
 
+    def copy_as_code(self) -> None:
+        """Put a program on the clipboard that asks the same of the engine as the selected request."""
+        row = self._current()
+        if row is not None:
+            self._link.request(DescribeRequest(request=row.id), self._copy)
+
+    def _copy(self, reply: EngineMessage) -> None:
+        if isinstance(reply, RequestDetail) and reply.row is not None:
+            name = self._link.connection.name if self._link.connection is not None else ""
+            QGuiApplication.clipboard().setText(as_code(reply, name))
+            self.copy_button.setText(self.tr("Copied"))
+            self._copied.start()
+
+    def _current(self) -> RequestRow | None:
+        """The first selected request, whatever became of it."""
+        rows = (self.model.request_at(index.row()) for index in self.view.selectionModel().selectedRows())
+        return next((row for row in rows if row is not None), None)
+
     def refresh(self) -> None:
         """Show the requests as they are known now."""
         self.model.show(self._link.view.requests, self._visible())
+        self._span_headings()
         self._follow_selection()
         self._tell()
 
@@ -221,10 +267,28 @@ class RequestTable(Translated, QWidget):
 
     def _filter_changed(self) -> None:
         self.model.set_filter(self.filter.text(), self.which.currentData())
+        self._span_headings()
         self._tell()
 
+    def _group(self) -> None:
+        self.model.set_grouping(Grouping(self.grouping.currentData()))
+        self._span_headings()
+
+    def _fold(self, row: int) -> None:
+        self.model.fold(row)
+        self._span_headings()
+
+    def _span_headings(self) -> None:
+        """A group's heading takes the whole width."""
+        rows = self.model.heading_rows()
+        if rows != self._spanned:
+            self.view.clearSpans()
+            for row in rows:
+                self.view.setSpan(row, 0, 1, len(COLUMNS))
+            self._spanned = rows
+
     def _tell(self) -> None:
-        shown, known = self.model.rowCount(), len(self._link.view.requests)
+        shown, known = self.model.shown, len(self._link.view.requests)
         self.count.setText(fill_in(self.tr("%1 of %2"), str(shown), str(known)))
         self.view.setVisible(bool(known))
         self.empty.setVisible(not known)
@@ -232,6 +296,7 @@ class RequestTable(Translated, QWidget):
         self.cancel_button.setEnabled(can)
         self.cancel_action.setEnabled(can)
         self.class_button.setEnabled(can)
+        self.copy_button.setEnabled(self._current() is not None and not self._link.replaying)
 
     def _rows_selected(self, selected: QItemSelection, deselected: QItemSelection) -> None:
         rows = self.view.selectionModel().selectedRows()
@@ -252,6 +317,7 @@ class RequestTable(Translated, QWidget):
     def _context_menu(self, at: QPoint) -> None:
         menu = QMenu(self)
         menu.addAction(self.cancel_action)
+        menu.addAction(self.tr("Copy as code"), self.copy_as_code).setEnabled(self.copy_button.isEnabled())
         submenu = menu.addMenu(self.class_button.text())
         submenu.addActions(self._class_actions)
         submenu.setEnabled(self.class_button.isEnabled())
@@ -263,6 +329,12 @@ class RequestTable(Translated, QWidget):
         for place, text in enumerate((self.tr("All"), self.tr("Live"), self.tr("Ended"))):
             self.which.setItemText(place, text)
         self.which.setAccessibleName(self.tr("Which requests"))
+        groupings = (self.tr("No groups"), self.tr("By state"), self.tr("By class"), self.tr("By client"))
+        for place, text in enumerate(groupings):
+            self.grouping.setItemText(place, text)
+        self.grouping.setAccessibleName(self.tr("Groups"))
+        self._name_copy()
+        self.copy_button.setToolTip(self.tr("Copy a Python program that makes the selected request again"))
         self.cancel_button.setText(self.tr("Cancel"))
         self.cancel_button.setToolTip(self.tr("End the selected requests and free their blocks"))
         self.cancel_action.setText(self.tr("Cancel"))
@@ -273,6 +345,9 @@ class RequestTable(Translated, QWidget):
         self.empty.setText(self.tr("Requests appear here when they arrive: from the playground, or from any client."))
         self.model.headerDataChanged.emit(Qt.Orientation.Horizontal, 0, len(COLUMNS) - 1)
         self._tell()
+
+    def _name_copy(self) -> None:
+        self.copy_button.setText(self.tr("Copy as code"))
 
 
 def _name(actions: Iterable[QAction]) -> None:

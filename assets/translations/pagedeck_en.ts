@@ -155,6 +155,13 @@
 <context>
     <name>RequestModel</name>
     <message numerus="yes">
+        <source>%Ln request(s)</source>
+        <translation>
+            <numerusform>%Ln request</numerusform>
+            <numerusform>%Ln requests</numerusform>
+        </translation>
+    </message>
+    <message numerus="yes">
         <source>%Ln prompt token(s) found in the cache</source>
         <translation>
             <numerusform>%Ln prompt token found in the cache</numerusform>

@@ -1819,6 +1819,21 @@
         <translation>到达至今的时间；已结束的请求为总耗时</translation>
     </message>
     <message>
+        <source>Click to fold or unfold</source>
+        <extracomment>What a row&apos;s group is called by programs, and where it stands among the others.</extracomment>
+        <translation>点击以折叠或展开</translation>
+    </message>
+    <message numerus="yes">
+        <source>%Ln request(s)</source>
+        <translation>
+            <numerusform>%Ln 个请求</numerusform>
+        </translation>
+    </message>
+    <message>
+        <source>unknown client</source>
+        <translation>未知客户端</translation>
+    </message>
+    <message>
         <source>from %1</source>
         <translation>来自 %1</translation>
     </message>
@@ -1956,9 +1971,17 @@
 <context>
     <name>RequestTable</name>
     <message>
+        <source>Copied</source>
+        <extracomment>The table follows at most so often; the eye reads no faster. So long the button says that something was copied.</extracomment>
+        <translation>已复制</translation>
+    </message>
+    <message>
         <source>%1 of %2</source>
-        <extracomment>The table follows at most so often; the eye reads no faster.</extracomment>
         <translation>%1 / %2</translation>
+    </message>
+    <message>
+        <source>Copy as code</source>
+        <translation>复制为代码</translation>
     </message>
     <message>
         <source>Filter by number, id, state, class</source>
@@ -1983,6 +2006,30 @@
     <message>
         <source>Which requests</source>
         <translation>显示哪些请求</translation>
+    </message>
+    <message>
+        <source>No groups</source>
+        <translation>不分组</translation>
+    </message>
+    <message>
+        <source>By state</source>
+        <translation>按状态</translation>
+    </message>
+    <message>
+        <source>By class</source>
+        <translation>按类别</translation>
+    </message>
+    <message>
+        <source>By client</source>
+        <translation>按客户端</translation>
+    </message>
+    <message>
+        <source>Groups</source>
+        <translation>分组</translation>
+    </message>
+    <message>
+        <source>Copy a Python program that makes the selected request again</source>
+        <translation>复制一段 Python 程序，它会再次提交所选请求</translation>
     </message>
     <message>
         <source>Cancel</source>

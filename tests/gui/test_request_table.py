@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
+import sys
 import time
 from typing import Any
 
 import pytest
-from pagedeck.gui.request_model import COLUMNS, NUMBER, RequestModel
+from pagedeck.gui.as_code import as_code
+from pagedeck.gui.i18n import Languages
+from pagedeck.gui.request_model import COLUMNS, NUMBER, Grouping, RequestModel
 from pagedeck.gui.request_table import RequestTable
 from pagedeck.gui.selection import Selection
-from pagedeck.ipc.protocol import SetPriority
+from pagedeck.ipc.protocol import DescribeRequest, RequestDetail, SetPriority
 from pagedeck.ipc.telemetry import RequestRow
+from pagedeck.ipc.vocabulary import SamplingParams
 from PySide6.QtCore import QPersistentModelIndex, Qt
+from PySide6.QtGui import QGuiApplication
 from pytestqt.qtbot import QtBot
 
 from .scripted_link import ScriptedLink
@@ -177,3 +183,155 @@ def test_a_row_without_measurements_shows_dashes() -> None:
     texts = [model.index(0, column).data() for column in range(len(COLUMNS))]
     assert texts[NUMBER] == "1"
     assert texts[TTFT] == "–"
+
+
+# --- groups ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def mixed() -> dict[int, RequestRow]:
+    rows = [
+        row(1, "running", 0, client="a", blocks=3, tokens_per_s=10.0),
+        row(2, "waiting", 10, client="b"),
+        row(3, "running", 10, client="a", blocks=4, host_blocks=1, tokens_per_s=5.0),
+        row(4, "finished", 20, client="b", tokens_per_s=99.0),
+    ]
+    return {r.number: r for r in rows}
+
+
+def shown_in_groups(model: RequestModel) -> list[int | str]:
+    """Numbers of requests, and the first word of each heading."""
+    return [
+        number if number > 0 else str(model.index(at, 0).data()).split(" · ")[0]
+        for at, number in enumerate(shown(model))
+    ]
+
+
+def test_groups_have_headings_with_their_totals(mixed: dict[int, RequestRow], languages: Languages) -> None:
+    model = RequestModel(mixed)
+    model.set_grouping(Grouping.STATE)
+    assert shown_in_groups(model) == ["▾ waiting", 2, "▾ running", 3, 1, "▾ finished", 4]
+    heading = str(model.index(2, 0).data()).replace("\u00a0", " ")
+    assert heading == "▾ running · 2 requests · 8 blocks · 15.0 tok/s"
+    model.set_grouping(Grouping.CLASS)
+    assert shown_in_groups(model) == ["▾ interactive", 1, "▾ normal", 3, 2, "▾ batch", 4]
+    model.set_grouping(Grouping.CLIENT)
+    assert shown_in_groups(model) == ["▾ a", 3, 1, "▾ b", 4, 2]
+    model.set_grouping(Grouping.NONE)
+    assert shown(model) == [4, 3, 2, 1]
+
+
+def test_within_a_group_the_order_is_that_of_the_column(mixed: dict[int, RequestRow]) -> None:
+    model = RequestModel(mixed)
+    model.set_grouping(Grouping.CLIENT)
+    model.sort(NUMBER, Qt.SortOrder.AscendingOrder)
+    assert shown_in_groups(model) == ["▾ a", 1, 3, "▾ b", 2, 4]
+
+
+def test_groups_keep_qts_rules(mixed: dict[int, RequestRow], qtmodeltester: object) -> None:
+    model = RequestModel(mixed)
+    model.set_grouping(Grouping.STATE)
+    qtmodeltester.check(model)  # type: ignore[attr-defined]
+    generator = random.Random(2)
+    for step in range(60):
+        mixed[100 + step] = row(100 + step, generator.choice(["running", "waiting", "finished"]))
+        if generator.random() < 0.5:
+            del mixed[generator.choice(list(mixed))]
+        if generator.random() < 0.3:
+            model.fold(generator.choice(model.heading_rows()))
+        model.refresh()
+        assert len(model.heading_rows()) == len({r.state for r in mixed.values()})
+        assert model.shown == len(mixed)
+
+
+def test_a_group_is_folded_by_a_click_and_its_heading_is_no_request(
+    link: ScriptedLink, selection: Selection, mixed: dict[int, RequestRow], qtbot: QtBot
+) -> None:
+    link.view.requests |= mixed
+    table = RequestTable(link, selection)
+    qtbot.addWidget(table)
+    table.resize(900, 500)
+    with qtbot.waitExposed(table):
+        table.show()
+    table.grouping.setCurrentIndex(list(Grouping).index(Grouping.CLASS))
+    assert table.view.columnSpan(0, 0) == len(COLUMNS)
+    heading = table.view.visualRect(table.model.index(0, 0)).center()
+    qtbot.mouseClick(table.view.viewport(), Qt.MouseButton.LeftButton, pos=heading)
+    assert shown_in_groups(table.model) == ["▸ interactive", "▾ normal", 3, 2, "▾ batch", 4]
+    assert selection.request is None and table.count.text() == "4 of 4"
+    assert [table.view.columnSpan(at, 0) > 1 for at in range(6)] == [True, True, False, False, True, False]
+    qtbot.mouseClick(table.view.viewport(), Qt.MouseButton.LeftButton, pos=heading)
+    assert shown_in_groups(table.model)[:2] == ["▾ interactive", 1]
+    table.view.selectAll()
+    assert sorted(r.number for r in table.chosen()) == [1, 2, 3]
+    table.grab()
+
+
+def test_ten_thousand_rows_in_groups_cost_no_more_than_linear() -> None:
+    def cost(amount: int) -> float:
+        model = RequestModel({n: row(n, ("running", "waiting", "finished")[n % 3]) for n in range(1, amount + 1)})
+        model.set_grouping(Grouping.STATE)
+        best = float("inf")
+        for _ in range(5):
+            started = time.perf_counter()
+            model.refresh(range(40))
+            best = min(best, time.perf_counter() - started)
+        return best
+
+    assert cost(10_000) < 40 * cost(1_000)
+
+
+# --- as code --------------------------------------------------------------------------------------------------------
+
+
+class Asked:
+    """Stands in for the package: what a program asks of an engine."""
+
+    def __init__(self) -> None:
+        self.name, self.prompt, self.more = "", "", dict[str, Any]()
+
+    def connect(self, name: str = "") -> Any:
+        self.name = name
+        return contextlib.nullcontext(self)
+
+    def submit(self, prompt: str, **more: Any) -> list[Any]:
+        self.prompt, self.more = prompt, more
+        return []
+
+
+def run_code(code: str, monkeypatch: pytest.MonkeyPatch) -> Asked:
+    asked = Asked()
+    monkeypatch.setitem(sys.modules, "pagedeck", asked)  # type: ignore[arg-type]
+    exec(compile(code, "copied", "exec"), {})
+    return asked
+
+
+def test_a_request_as_code_asks_the_same_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    sampling = SamplingParams(max_tokens=30, temperature=0.7, stop=('"', "\n"), n=2, seed=5)
+    detail = RequestDetail(row=row(1, priority=20), prompt_text='He said:\n"""\\ no', sampling=sampling)
+    asked = run_code(as_code(detail, "pagedeck"), monkeypatch)
+    assert (asked.name, asked.prompt) == ("pagedeck", detail.prompt_text)
+    assert asked.more.pop("priority") == "batch"
+    assert SamplingParams(**asked.more) == sampling
+    assert "top_p" not in as_code(detail, "pagedeck")
+
+
+def test_code_of_an_older_engines_request_has_what_its_row_tells(monkeypatch: pytest.MonkeyPatch) -> None:
+    detail = RequestDetail(row=row(1, priority=7, max_tokens=9, samples=3), prompt_text="x")
+    asked = run_code(as_code(detail, ""), monkeypatch)
+    assert (asked.name, asked.more) == ("", {"priority": 7, "max_tokens": 9, "n": 3})
+
+
+def test_the_selected_request_is_copied(link: ScriptedLink, selection: Selection, qtbot: QtBot) -> None:
+    link.view.requests |= {1: row(1, "finished"), 2: row(2)}
+    table = RequestTable(link, selection)
+    qtbot.addWidget(table)
+    assert not table.copy_button.isEnabled()
+    table.view.selectRow(1)
+    qtbot.mouseClick(table.copy_button, Qt.MouseButton.LeftButton)
+    message = link.last(DescribeRequest)[0]
+    assert isinstance(message, DescribeRequest) and message.request == "id-1"
+    link.answer(DescribeRequest, RequestDetail(row=row(1, "finished"), prompt_text="Tell me."))
+    assert "'Tell me.'" in QGuiApplication.clipboard().text()
+    assert table.copy_button.text() == "Copied"
+    qtbot.waitUntil(lambda: table.copy_button.text() == "Copy as code", timeout=30_000)
