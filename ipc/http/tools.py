@@ -108,6 +108,7 @@ class CallReader:
         self._parallel = parallel
         self._held = ""
         self._begun = not offered  # whether the answer began with text, and is no call as a whole
+        self._after_call = False  # whether nothing but space came since
         self._calls: list[ToolCall] = []
 
     def push(self, text: str) -> str:
@@ -124,23 +125,28 @@ class CallReader:
         """What is left of the text, and all calls."""
         if not self._begun:
             self._calls = _calls_in(self._held, self._offered)
-            if self._calls:
-                self._held = ""
-        text = self._release() + self._held
+            self._held = "" if self._calls else self._held
+        text = self._release() + self._given(self._held)
         return ("" if self._calls and not text.strip() else text), self._calls if self._parallel else self._calls[:1]
 
     def _release(self) -> str:
-        """Take calls in tags out of what is held, and the text that is before them or cannot belong to one."""
+        """Take calls in tags out of what is held, with the space around them, and text that cannot belong to one."""
         text = ""
         while (start := self._held.find(_OPEN)) >= 0 and (end := self._held.find(_CLOSE, start)) >= 0:
             calls = _calls_in(self._held[start + len(_OPEN) : end], self._offered)
             stop = end + len(_CLOSE)
-            text += self._held[:start].rstrip() if calls else self._held[:stop]
-            self._held = self._held[stop:].lstrip() if calls else self._held[stop:]
+            text += self._given(self._held[:start].rstrip() if calls else self._held[:stop])
+            self._after_call = self._after_call or bool(calls)
+            self._held = self._held[stop:]
             self._calls += calls
-        keep = len(self._held) - start if start >= 0 else _beginning_of(_OPEN, self._held)
-        certain = len(self._held) - keep
-        text, self._held = text + self._held[:certain], self._held[certain:]
+        uncertain = len(self._held) - start if start >= 0 else _beginning_of(_OPEN, self._held)
+        certain = self._held[: len(self._held) - uncertain].rstrip()
+        self._held = self._held[len(certain) :]
+        return text + self._given(certain)
+
+    def _given(self, text: str) -> str:
+        text = text.lstrip() if self._after_call else text
+        self._after_call = self._after_call and not text
         return text
 
 

@@ -96,6 +96,9 @@ def test_an_engine_s_refusals_have_their_status(tmp_path: Path, start_gateway: A
             ("too_long", 400, "context_length_exceeded"),
             ("too_large", 400, "too_large"),
             ("queue_full", 429, "rate_limit_exceeded"),
+            ("too_many_requests", 429, "rate_limit_exceeded"),
+            ("too_many_clients", 503, "too_many_clients"),
+            ("forbidden", 403, "forbidden"),
             ("shutdown", 503, "shutdown"),
             ("model", 500, "model"),
         ):
