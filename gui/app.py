@@ -69,6 +69,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     window = MainWindow(session, languages, settings)
     window.toolbar.themeChosen.connect(lambda mode: settings.setValue("window/theme", mode))
     window.toolbar.languageChosen.connect(lambda language: settings.setValue("window/language", language))
+    app.setQuitOnLastWindowClosed(False)  # the window may only have gone to the tray
+    window.left.connect(app.quit)
     window.show()
     if options.replay is not None:
         QTimer.singleShot(0, lambda: window.open_recording(options.replay))
@@ -99,10 +101,10 @@ def _stored(settings: QSettings, key: str) -> str | None:
 
 
 def _close_on_signals(window: MainWindow) -> QTimer:
-    """Ctrl-C and a terminate close the window as its button does. Python runs a handler only when Python runs: hence
+    """Ctrl-C and a terminate close the window for good. Python runs a handler only when Python runs: hence
     the timer."""
     for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: window.close())
+        signal.signal(number, lambda *_: window.quit())
     return _keep_awake()
 
 

@@ -97,15 +97,21 @@ class Banner(Translated, QFrame):
             return self.tr("The engine finishes what it has and takes nothing new."), "", ""
         if state == ConnectionState.NOT_ANSWERING:
             title = fill_in(self.tr("The engine has not answered for %1."), waited)
+            if self._session.elsewhere:
+                return title, self.tr("It may be busy, or the network is down. The window goes on listening."), ""
             return title, self.tr("Its process still runs. It may be busy, or stuck."), self.tr("Restart")
         if state == ConnectionState.DIED:
             title, detail = self._death(self._session.killed_by)
-            return title, detail or engine_texts.say(view.detail), self.tr("Restart")
+            return title, detail or engine_texts.say(view.detail), self._again(self.tr("Restart"))
         if state == ConnectionState.STOPPED:
-            return self.tr("The engine is stopped."), "", self.tr("Start")
+            return self.tr("The engine is stopped."), "", self._again(self.tr("Start"))
         if state == ConnectionState.DISCONNECTED:
-            return self.tr("No engine is connected."), view.detail, self.tr("Start")
+            return self.tr("No engine is connected."), view.detail, self._again(self.tr("Start"))
         return "", "", ""
+
+    def _again(self, start: str) -> str:
+        """The button's text: what runs elsewhere cannot be started, only be connected to."""
+        return self.tr("Connect") if self._session.elsewhere else start
 
     def _death(self, killed_by: int) -> tuple[str, str]:
         """What ended it, and what to do about it or what it said last."""

@@ -92,6 +92,19 @@ TEMPLATES = (
     QT_TRANSLATE_NOOP("EngineText", "There is no live request %1."),
     QT_TRANSLATE_NOOP("EngineText", "No request %1 is known."),
     QT_TRANSLATE_NOOP("EngineText", "No request %1 is running or waiting."),
+    # About engines and their connection files.
+    QT_TRANSLATE_NOOP("EngineText", "There is no connection file %1."),
+    QT_TRANSLATE_NOOP("EngineText", "%1 is not a connection file: %2."),
+    QT_TRANSLATE_NOOP(
+        "EngineText",
+        "An engine named %1 runs already (process %2); choose another name or stop that one.",
+    ),
+    QT_TRANSLATE_NOOP("EngineText", "An engine named %1 is about to start or to end; choose another name."),
+    QT_TRANSLATE_NOOP(
+        "EngineText",
+        "name is %1; accepted is 1 to 64 letters, digits, dots, dashes and underscores, a letter or digit first.",
+    ),
+    QT_TRANSLATE_NOOP("EngineText", "The settings cannot be read: %1."),
     # About recordings.
     QT_TRANSLATE_NOOP("EngineText", "%1 is not a recording of Pagedeck."),
     QT_TRANSLATE_NOOP("EngineText", "%1 is a recording of version %2; this Pagedeck reads version %3."),

@@ -25,6 +25,8 @@ class FileMenu(Translated, QMenu):
     """The menu, and what its entries do. ``said`` tells a sentence for the status bar and its level."""
 
     said = Signal(str, str)
+    shortcutsAsked = Signal()
+    quitAsked = Signal()
 
     def __init__(
         self, session: EngineSession, recorder: Recorder, player: Player, shown: QWidget, parent: QWidget | None = None
@@ -44,6 +46,10 @@ class FileMenu(Translated, QMenu):
         self.requests = self._entry(lambda: self._choose("requests.csv", self.save_requests))
         self.steps = self._entry(lambda: self._choose("steps.csv", self.save_steps))
         self.latency = self._entry(lambda: self._choose("latency.csv", self.save_latency))
+        self.addSeparator()
+        self.shortcuts = self._entry(self.shortcutsAsked.emit)
+        self.shortcuts.setShortcuts([QKeySequence(QKeySequence.StandardKey.HelpContents), QKeySequence("?")])
+        self.quit = self._entry(self.quitAsked.emit, QKeySequence("Ctrl+Q"))
         recorder.changed.connect(self.show_state)
         recorder.failed.connect(self._recording_failed)
         player.changed.connect(self.show_state)
@@ -178,4 +184,6 @@ class FileMenu(Translated, QMenu):
         self.requests.setText(self.tr("Export requests (CSV) …"))
         self.steps.setText(self.tr("Export steps (CSV) …"))
         self.latency.setText(self.tr("Export latency (CSV) …"))
+        self.shortcuts.setText(self.tr("Keyboard shortcuts"))
+        self.quit.setText(self.tr("Quit"))
         self.show_state()

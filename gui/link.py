@@ -11,8 +11,7 @@ import threading
 import time
 import uuid
 from collections import deque
-from collections.abc import Callable, Set
-from pathlib import Path
+from collections.abc import Callable, Sequence, Set
 
 import msgspec
 import zmq
@@ -48,8 +47,8 @@ from ..ipc.protocol import (
     Tokens,
     Welcome,
 )
-from ..ipc.telemetry import TOPICS, BlocksUpdate, Event, Stats, Steps, TelemetryMessage, decode_frames
-from ..ipc.vocabulary import EngineState, Refused
+from ..ipc.telemetry import TOPIC_BLOCKS, TOPICS, BlocksUpdate, Event, Stats, Steps, TelemetryMessage, decode_frames
+from ..ipc.vocabulary import EngineState
 from .state import ConnectionState, EngineView
 
 LINGER_MS = 50  # for the goodbye to leave; a local engine has it at once
@@ -79,17 +78,17 @@ _SERVING = (ConnectionState.READY, ConnectionState.DRAINING)
 #: What views ask of the engine that they show; a recording answers nothing.
 _ASKED_BY_VIEWS = (Cancel, DescribeBlock, DescribeRequest, Reconfigure, SetPriority)
 
-#: What an engine tells changes these parts of a view; :class:`Event` a request, if it is about one.
+#: What an engine tells changes these parts of a view; an :class:`Event` a request too, if it is about one.
 _PARTS: dict[type, set[str]] = {BlocksUpdate: {"blocks"}, Steps: {"steps"}, Stats: {"stats", "requests"}}
 
 #: All parts of a view: each has a signal that tells of its change.
-PARTS = frozenset({"connection", "blocks", "steps", "stats", "requests", "settings"})
+PARTS = frozenset({"connection", "blocks", "steps", "stats", "requests", "settings", "events"})
 
 
 def parts_changed(message: TelemetryMessage) -> set[str]:
     """The parts of a view that a telemetry message changes."""
     if isinstance(message, Event):
-        return {"requests"} if message.row is not None else set()
+        return {"events", "requests"} if message.row is not None else {"events"}
     return _PARTS[type(message)]
 
 
@@ -99,7 +98,7 @@ class _Wire:
     An in-process pair of sockets wakes it for what is to be sent, so that it sleeps in one poller.
     """
 
-    def __init__(self, connection: Connection, arrived: Callable[[], None]) -> None:
+    def __init__(self, connection: Connection, arrived: Callable[[], None], topics: Sequence[bytes]) -> None:
         self.heard = time.monotonic()
         self.refused = ""  # why the engine's side does not take this connection's key
         self.inbox: deque[Arrival] = deque()
@@ -107,6 +106,7 @@ class _Wire:
         self._outbox: deque[Message] = deque()
         self._connection = connection
         self._arrived = arrived
+        self._topics = topics
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         address = f"inproc://{uuid.uuid4().hex}"
         self._outgoing = self._pair()
@@ -134,7 +134,7 @@ class _Wire:
 
     def _run(self) -> None:
         telemetry = self._context.socket(zmq.SUB)
-        for topic in TOPICS:
+        for topic in self._topics:
             telemetry.subscribe(topic)
         endpoint.connect(telemetry, self._connection.telemetry, self._connection)
         control, monitor = open_control(self._context, self._connection)
@@ -203,14 +203,18 @@ class EngineLink(QObject):
     statsChanged = Signal()
     requestsChanged = Signal()
     settingsChanged = Signal()
+    eventsChanged = Signal()
     eventReceived = Signal(object)  # telemetry.Event
     #: What the live view just took in, in order: ``(topic, sequence, message)``, a snapshot or settings (as replies),
     #: an :class:`EngineStatus`, a :class:`ConnectionState`, or the :class:`Connection` that a life begins with.
     told = Signal(object)
     _arrived = Signal()
 
-    def __init__(self, parent: QObject | None = None) -> None:
+    def __init__(self, parent: QObject | None = None, topics: Sequence[bytes] = TOPICS) -> None:
+        """``topics`` of telemetry are listened to: without all of them the view knows how the engine is, and not all
+        that it does."""
         super().__init__(parent)
+        self._topics = topics
         self.live = self.view = EngineView()
         self.now: Callable[[], float] = time.time
         self.connection: Connection | None = None
@@ -236,7 +240,7 @@ class EngineLink(QObject):
         self.live.begin(connection.epoch)
         self.told.emit(connection)
         self._stop_asked = False
-        self._wire = _Wire(connection, self._arrived.emit)
+        self._wire = _Wire(connection, self._arrived.emit, self._topics)
         self._tick.start()
         self._set(ConnectionState.CONNECTING)
         self.request(self._wire.line.hello(""), self._welcomed)
@@ -392,7 +396,7 @@ class EngineLink(QObject):
             self._changed.add("settings")
 
     def _ask_snapshot(self) -> None:
-        if self.live.connection in _SERVING and self.live.feed.wants_snapshot():
+        if TOPIC_BLOCKS in self._topics and self.live.connection in _SERVING and self.live.feed.wants_snapshot():
             self.request(GetSnapshot(), self._snapshot)
 
     def _snapshot(self, reply: EngineMessage) -> None:
@@ -410,7 +414,9 @@ class EngineLink(QObject):
         if connection is None:
             return
         if wire is None:
-            self._find_successor(connection)
+            successor = endpoint.find_successor(connection)
+            if successor is not None:
+                self.attach(successor)
             return
         now = time.monotonic()
         silent = now - wire.heard
@@ -443,16 +449,6 @@ class EngineLink(QObject):
         detail = self.live.detail if last in (ConnectionState.STOPPED, ConnectionState.DIED) else ""
         self._hang_up("The engine stopped." if wished else "The engine's process ended unexpectedly.")
         self._set(ConnectionState.STOPPED if wished else ConnectionState.DIED, detail)
-
-    def _find_successor(self, connection: Connection) -> None:
-        if not connection.path or not Path(connection.path).exists():
-            return
-        try:
-            found = endpoint.read_connection(connection.path)
-        except (Refused, FileNotFoundError):
-            return
-        if found.epoch != connection.epoch and (not found.local or found.process_alive()):
-            self.attach(found)
 
     def _set(self, state: ConnectionState, detail: str = "", progress: float | None = None) -> None:
         if self.live.set_connection(state, detail, progress):

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from PySide6.QtCore import QAbstractTableModel, QModelIndex, QPersistentModelIndex, Qt, QTimer
-from PySide6.QtGui import QColor, QFontMetrics, QGuiApplication, QKeySequence, QShortcut
+from PySide6.QtGui import QColor, QFontMetrics, QGuiApplication, QKeySequence, QShortcut, QShowEvent
 from PySide6.QtWidgets import (
     QAbstractItemView,
     QCheckBox,
@@ -56,12 +56,26 @@ class LogModel(QAbstractTableModel):
     def __init__(self) -> None:
         super().__init__()
         self._lines: deque[Line] = deque(maxlen=KEPT)
+        self._recorded: list[Line] | None = None  # of a recording, which is shown in place of the others
         self._shown: list[Line] = []
         self._least = LEVELS.index("info")
         self._text = ""
 
     def add(self, lines: list[Line]) -> None:
         self._lines.extend(lines)
+        if self._recorded is None:
+            self._append(lines)
+
+    def replay(self, lines: list[Line] | None) -> None:
+        """Show these lines of a recording; None shows what was added again."""
+        before, self._recorded = self._recorded or [], lines
+        goes_on = bool(before) and lines is not None and lines[: len(before)] == before
+        if lines is not None and goes_on:
+            self._append(lines[len(before) :])
+        else:
+            self.reword()
+
+    def _append(self, lines: list[Line]) -> None:
         passing = [line for line in lines if self._passes(line)]
         surplus = min(len(self._shown), len(self._shown) + len(passing) - KEPT)
         if surplus > 0:
@@ -81,7 +95,8 @@ class LogModel(QAbstractTableModel):
     def reword(self) -> None:
         """Filter and word all lines again: after a filter's or the language's change."""
         self.beginResetModel()
-        self._shown = [line for line in self._lines if self._passes(line)]
+        lines = self._lines if self._recorded is None else self._recorded
+        self._shown = [line for line in lines if self._passes(line)]
         self.endResetModel()
 
     def _passes(self, line: Line) -> bool:
@@ -136,7 +151,9 @@ def level_name(level: str) -> str:
 class LogView(Translated, QWidget):
     def __init__(self, link: EngineLink, parent: QWidget | None = None) -> None:
         super().__init__(parent)
+        self._link = link
         self.model = LogModel()
+        self._replayed = False  # whether a recording's lines are shown
         self._pending: list[Line] = [self._line(event) for event in link.view.events]
         self.level = QComboBox()
         for level in LEVELS:
@@ -166,6 +183,7 @@ class LogView(Translated, QWidget):
         self._timer = QTimer(self, interval=SHOW_MS, singleShot=True)
         self._timer.timeout.connect(self.show_pending)
         link.eventReceived.connect(lambda event: self._put(self._line(event)))
+        link.eventsChanged.connect(self._soon)
         self.level.currentIndexChanged.connect(self._filter)
         self.search.textChanged.connect(self._filter)
         self.follow.toggled.connect(self._to_end)
@@ -189,6 +207,10 @@ class LogView(Translated, QWidget):
     def show_pending(self) -> None:
         lines, self._pending = self._pending, []
         self.model.add(lines)
+        replaying = self._link.replaying
+        if replaying or self._replayed:
+            self.model.replay([self._line(event) for event in self._link.view.events] if replaying else None)
+        self._replayed = replaying
         self._to_end()
         self._show_empty()
 
@@ -198,8 +220,15 @@ class LogView(Translated, QWidget):
 
     def _put(self, line: Line) -> None:
         self._pending.append(line)
-        if not self._timer.isActive():
+        self._soon()
+
+    def _soon(self) -> None:
+        if (self._pending or self.isVisible()) and not self._timer.isActive():
             self._timer.start()
+
+    def showEvent(self, event: QShowEvent) -> None:
+        super().showEvent(event)
+        self.show_pending()
 
     def _prepare_view(self) -> None:
         view = self.view

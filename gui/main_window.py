@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from PySide6.QtCore import QMimeData, QSettings, QSize, Qt, QTimer
+from PySide6.QtCore import QMimeData, QSettings, QSize, Qt, QTimer, Signal
 from PySide6.QtGui import QAction, QCloseEvent, QColor, QDragEnterEvent, QDropEvent, QKeyEvent, QKeySequence
 from PySide6.QtWidgets import (
     QDockWidget,
@@ -22,17 +22,20 @@ from PySide6.QtWidgets import (
 )
 
 from ..ipc.telemetry import Event
-from . import theme, words
+from . import theme, tray, words
 from .advice_page import AdvicePage
 from .advisor import Advisor
 from .banner import Banner
 from .batch_view import BatchView
 from .block_map import BlockMap
+from .engine_list import EngineList
+from .engines_page import EnginesPage
 from .file_menu import FileMenu
 from .i18n import Languages, Translated, fill_in
 from .icons import app_icon, icon
 from .inspector import Inspector
 from .latency_view import LatencyView
+from .leave_dialog import LeaveDialog
 from .log_view import LogView
 from .player import Player
 from .playground import Playground
@@ -44,6 +47,7 @@ from .request_table import RequestTable
 from .selection import Selection
 from .session import EngineSession
 from .settings_panel import SettingsPanel
+from .shortcuts import Shortcuts
 from .state import ConnectionState
 from .toolbar import Toolbar
 
@@ -56,7 +60,14 @@ SKIP_MS = 5000
 _SAID_IN_STATUS = frozenset({"state", "preempted", "finished", "cancelled", "failed"})
 
 
+_KEEP_SERVING = "engine/keep_serving"
+
+
 class MainWindow(Translated, QMainWindow):
+    """``left``: the window has closed for good."""
+
+    left = Signal()
+
     def __init__(self, session: EngineSession, languages: Languages, settings: QSettings) -> None:
         """``settings`` keeps the layout between starts."""
         super().__init__()
@@ -75,14 +86,18 @@ class MainWindow(Translated, QMainWindow):
         self.settings_panel = SettingsPanel(link)
         self.advisor = Advisor(link, self)
         self.advice_page = AdvicePage(self.advisor, link)
+        self.engines = EngineList(session, settings, self)
+        self.engines_page = EnginesPage(self.engines, session, settings)
         self.log = LogView(link)
         self.recorder, self.player = Recorder(link, self), Player(link, self)
         self.files = FileMenu(session, self.recorder, self.player, self.map, self)
-        self.toolbar = Toolbar(session, languages, self.recorder, self.files)
+        self.toolbar = Toolbar(session, self.engines, languages, self.recorder, self.files)
         self.replay_bar = ReplayBar(self.player)
         self.rail = Rail()
         self.rail.file_button.setMenu(self.files)
         self.banner = Banner(session)
+        self.tray = tray.Tray(session, self)
+        self._quitting = False
         self._arrange()
         self._make_dock(Inspector(link, self.selection))
         self._make_status()
@@ -95,11 +110,19 @@ class MainWindow(Translated, QMainWindow):
         self.advisor.previewRequested.connect(self._preview)
         self.advisor.undoRequested.connect(self.settings_panel.change)
         self.advisor.changed.connect(lambda: self.rail.button("advice").set_badge(len(self.advisor.advice)))
+        self.engines_page.said.connect(self.say)
+        self.toolbar.keepServingChosen.connect(self._keep_serving)
+        self.toolbar.keep_serving.setChecked(bool(settings.value(_KEEP_SERVING, False, bool)))
+        self.tray.menu.showAsked.connect(self.come_back)
+        self.tray.menu.quitAsked.connect(self._quit_from_tray)
+        self.toolbar.allEnginesAsked.connect(lambda: self.rail.choose("engines"))
         self.map.sampleRequested.connect(self.send_sample)
         session.changed.connect(self._session_changed)
         session.failed.connect(lambda text: self.say(text, "error"))
         link.eventReceived.connect(self._event)
         self.files.said.connect(self.say)
+        self.files.quitAsked.connect(self.quit)
+        self.files.shortcutsAsked.connect(self.show_shortcuts)
         self.player.changed.connect(self._show_recording)
         self.toolbar.inspectorToggled.connect(self.dock.setVisible)
         self.dock.visibilityChanged.connect(self.toolbar.show_inspector)
@@ -123,9 +146,18 @@ class MainWindow(Translated, QMainWindow):
         self.splitter.setStretchFactor(1, 1)
         self.splitter.setSizes([500, 180])
         self.pages = QStackedWidget()
-        pages = (self.splitter, self.requests, self.latency, self.playground, self.settings_panel)
-        for page in (*pages, self.advice_page, self.log):
-            self.pages.addWidget(page)
+        self.page_of: dict[str, QWidget] = {
+            "map": self.splitter,
+            "requests": self.requests,
+            "latency": self.latency,
+            "playground": self.playground,
+            "settings": self.settings_panel,
+            "advice": self.advice_page,
+            "engines": self.engines_page,
+            "log": self.log,
+        }
+        for page in PAGES:
+            self.pages.addWidget(self.page_of[page.key])
         right = QVBoxLayout()
         right.setContentsMargins(0, 0, 0, 0)
         right.setSpacing(0)
@@ -223,18 +255,23 @@ class MainWindow(Translated, QMainWindow):
         if self.player.replay is None:
             self.playground.fill()
 
+    def show_shortcuts(self) -> None:
+        overview = Shortcuts(self)
+        overview.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
+        overview.open()
+
     def open_recording(self, path: Path) -> None:
         self.files.open(path)
 
     # --- what happens -------------------------------------------------------------------------------------------
 
     def _turn_to(self, key: str) -> None:
-        self.pages.setCurrentIndex([page.key for page in PAGES].index(key))
+        self.pages.setCurrentWidget(self.page_of[key])
 
     def _show_recording(self) -> None:
         """Of a recording everything is seen, and nothing can be changed."""
         replaying = self.player.replay is not None
-        for page in (self.playground, self.settings_panel):
+        for page in (self.playground, self.settings_panel, self.engines_page):
             page.setEnabled(not replaying)
 
     def _session_changed(self) -> None:
@@ -287,14 +324,63 @@ class MainWindow(Translated, QMainWindow):
             event.acceptProposedAction()
             self.open_recording(path)
 
+    # --- coming and going -----------------------------------------------------------------------------------------
+
+    def quit(self) -> None:
+        """Close for good, without a question: the engine goes on only where that was chosen."""
+        self._quitting = True
+        self.close()
+
+    def come_back(self) -> None:
+        """From the tray."""
+        self.tray.hide()
+        self.showNormal() if self.isMinimized() else self.show()
+        self.raise_()
+        self.activateWindow()
+
+    def _keep_serving(self, on: bool) -> None:
+        self.session.keep_serving = on
+        self._settings.setValue(_KEEP_SERVING, on)
+
+    def _quit_from_tray(self, serve: bool) -> None:
+        self.session.keep_serving = serve
+        self.quit()
+
+    def _ask_before_leaving(self) -> None:
+        dialog = LeaveDialog(self)
+        dialog.chosen.connect(self.toolbar.keep_serving.setChecked)
+        dialog.chosen.connect(self._keep_serving)  # also where the answer is what was set already
+        dialog.chosen.connect(lambda _: self.close())
+        dialog.finished.connect(dialog.deleteLater)
+        dialog.open()
+
+    def _stays(self) -> bool:
+        """Whether the window is not to close for good: it goes to the tray, or asks first."""
+        if self._quitting or not (self.session.owned and self.session.alive and tray.available()):
+            return False
+        if not self._settings.contains(_KEEP_SERVING):
+            self._ask_before_leaving()
+            return True
+        if self.session.keep_serving:
+            self._keep()
+            self.hide()
+            self.tray.show()
+        return self.session.keep_serving
+
     def closeEvent(self, event: QCloseEvent) -> None:
+        if self._stays():
+            event.ignore()
+            return
         self._keep()
         self.hide()
+        self.tray.hide()
         self.files.stop_recording()
         self.files.close_attached()
         self.player.close()
         self.session.close()
+        self.engines.close()
         super().closeEvent(event)
+        self.left.emit()
 
     def retranslate(self) -> None:
         self.setWindowTitle("Pagedeck")

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from pathlib import Path
 
 from PySide6.QtCore import QEventLoop, QObject, QTimer, Signal
 
-from ..ipc.endpoint import Connection, find, list_connections
-from ..ipc.folders import state_folder
+from ..ipc.endpoint import Connection, check_free, find, list_connections
+from ..ipc.folders import runtime_folder, state_folder
 from ..ipc.protocol import Done, EngineMessage, Release, Shutdown
 from ..ipc.vocabulary import Refused
 from .engine_process import EngineProcess
@@ -22,23 +23,30 @@ _ENDING = (ConnectionState.DRAINING, ConnectionState.STOPPED, ConnectionState.DI
 
 
 class EngineSession(QObject):
-    """One engine at a time, ours or another's. ``changed`` tells a new state, ``failed`` a refusal in words."""
+    """One engine at a time, ours or another's. ``changed`` tells a new state, ``failed`` a refusal in words, ``ended``
+    how one of ours ended that is not shown: its name, the state, its last words."""
 
     changed = Signal()
     failed = Signal(str)
+    ended = Signal(str, object, str)
 
     def __init__(self, link: EngineLink, arguments: Sequence[str] = (), parent: QObject | None = None) -> None:
         """``arguments`` are settings for an engine that is started here, as options of ``pagedeck serve``."""
         super().__init__(parent)
         self.link = link
         self.keep_serving = False
+        self.stop_when_left = False  # whether an engine of ours ends when another one is shown
         self.name = DEFAULT_NAME
+        self.file = ""  # the connection file of the engine that is shown, once there is one
+        #: Finds the line to an engine of ours that is not shown, by its name.
+        self.line_to: Callable[[str], EngineLink | None] = lambda name: None
         self.last_words = ""
         self.killed_by = 0  # the signal that ended our engine, when it died of one
         self._arguments = [*arguments]
-        self._processes: dict[
-            str, EngineProcess
-        ] = {}  # ours by engine name; several when the user switched between them
+        self._arguments_of: dict[str, list[str]] = {}  # by engine name, of those that were started here
+        #: Ours by engine name; several when the user switched between them.
+        self._processes: dict[str, EngineProcess] = {}
+        self._restarting: set[str] = set()  # ours that are not shown, and start again when they have ended
         self._launched: float | None = None  # while a started engine has not written its connection file
         self._ended: ConnectionState | None = None  # what our own process told when it ended
         self._start_again = False
@@ -68,7 +76,24 @@ class EngineSession(QObject):
     @property
     def owned(self) -> bool:
         """Whether the engine is a process that this app started and has not let go."""
-        return self.name in self._processes
+        return self.name in self._processes and not self.elsewhere
+
+    @property
+    def elsewhere(self) -> bool:
+        """Whether the engine was found by a connection file from somewhere else: nobody here can start it."""
+        return bool(self.file) and Path(self.file).parent != runtime_folder()
+
+    @property
+    def restartable(self) -> bool:
+        return (self.alive or self.state == ConnectionState.DIED) and not self.elsewhere
+
+    def owns(self, name: str) -> bool:
+        """Whether the engine of that name in the runtime folder is a process of ours."""
+        return name in self._processes
+
+    def knows(self, name: str) -> bool:
+        """Whether the engine of that name was started here, so that its settings are known."""
+        return name in self._arguments_of
 
     @property
     def alive(self) -> bool:
@@ -102,41 +127,59 @@ class EngineSession(QObject):
         self.start()
 
     def attach(self, connection: Connection) -> None:
-        """Show another running engine. One that this app started and does not show any more goes on until the end."""
+        """Show another running engine. One that this app started and does not show any more goes on until the end, or
+        ends now (:attr:`stop_when_left`)."""
+        if connection.path != self.file:
+            self._leave()
         self._forget()
-        self.name = connection.name
+        self.name, self.file = connection.name, connection.path
         self.link.attach(connection)
         self.changed.emit()
 
+    def launch(self, name: str, arguments: Sequence[str]) -> None:
+        """Start another engine and show it; ``arguments`` are its settings as options of ``pagedeck serve``.
+
+        Raises :class:`Refused` where the name is taken, or cannot be a name.
+        """
+        check_free(name)
+        if name in self._processes:
+            raise Refused(f"An engine named {name!r} is about to start or to end; choose another name.", field="name")
+        self._arguments_of[name] = [*arguments]
+        self.turn_to(name)
+
+    def turn_to(self, name: str) -> None:
+        """Show the engine of that name in the runtime folder, and start it when it does not run."""
+        self._leave()
+        self.name, self.file = name, ""
+        self.start()
+
     def start(self) -> None:
-        """Start an engine of our own under the session's name; one that is still ending is awaited first."""
+        """Start an engine of our own under the session's name; one that is still ending is awaited first. One from
+        elsewhere is connected to again."""
         if self.owned:
             self._start_again = not self.alive
+            return
+        if self.elsewhere:
+            self.open(self.file)
             return
         self._forget()
         with contextlib.suppress(Refused):  # it was started elsewhere in the meantime
             self.attach(find(self.name))
             return
-        try:
-            output = state_folder() / f"{self.name}.output"
-        except Refused as refused:
-            self.failed.emit(str(refused))
+        process = self._make_process(self.name)
+        if process is None:
             return
-        self.link.detach()
-        process = EngineProcess(self.name, self._arguments, output, self)
-        process.stopped.connect(lambda: self._process_ended(process, ConnectionState.STOPPED))
-        process.died.connect(lambda words, by: self._process_ended(process, ConnectionState.DIED, words, by))
-        self._processes[self.name] = process
+        self.file = str(runtime_folder() / f"{self.name}.json")
         self._launched = time.time()
+        self.link.detach()
         self._search.start()
         self.changed.emit()
         process.start()
 
     def stop(self) -> None:
         self._start_again = self._opening = False
-        process = self._processes.get(self.name)
-        if process is not None:
-            process.stop(self._ask_to_stop)
+        if self.owned:
+            self._processes[self.name].stop(self._ask_to_stop)
         else:
             self._ask_to_stop()
 
@@ -148,12 +191,26 @@ class EngineSession(QObject):
         self.stop()
         self._start_again = True
 
+    def stop_other(self, name: str) -> None:
+        """Stop an engine of ours that is not shown."""
+        self._restarting.discard(name)
+        self._processes[name].stop(lambda: None)  # it ends with the pipe that :class:`EngineProcess` closes
+
+    def restart_other(self, name: str) -> None:
+        """Stop an engine of ours that is not shown, and start it anew, unseen; what has ended is started at once."""
+        if name in self._processes:
+            self.stop_other(name)
+            self._restarting.add(name)
+        else:
+            self._start_unseen(name)
+
     def close(self) -> None:
-        """The app ends: let the shown engine go when it shall keep serving; stop our others and wait for their end."""
+        """The app ends: let our engines go when they shall keep serving; stop those that do not, and wait for it."""
         self._search.stop()
         for name, process in self._processes.items():
-            shown = name == self.name
-            if shown and self.keep_serving and self._released():
+            shown = self.owned and name == self.name
+            line = self.link if shown else self.line_to(name)
+            if self.keep_serving and line is not None and self._released(line):
                 process.release()
             else:
                 process.stop_now(self._ask_to_stop if shown else lambda: None)
@@ -167,7 +224,8 @@ class EngineSession(QObject):
         patient = not self.owned and self.state != ConnectionState.DRAINING
         self.link.request(Shutdown(drain=patient), lambda reply: None)
 
-    def _released(self) -> bool:
+    @staticmethod
+    def _released(line: EngineLink) -> bool:
         """Whether the engine confirmed, within two seconds, that it no longer ends with us."""
         answers: list[EngineMessage] = []
         loop = QEventLoop()
@@ -176,10 +234,34 @@ class EngineSession(QObject):
             answers.append(reply)
             loop.quit()
 
-        self.link.request(Release(), answered)
+        line.request(Release(), answered)
         QTimer.singleShot(2000, loop, loop.quit)
         loop.exec()
         return any(isinstance(answer, Done) for answer in answers)
+
+    def _make_process(self, name: str) -> EngineProcess | None:
+        """A process for an engine of ours, not yet started; none where its output cannot be kept."""
+        try:
+            output = state_folder() / f"{name}.output"
+        except Refused as refused:
+            self.failed.emit(str(refused))
+            return None
+        process = EngineProcess(name, self._arguments_of.setdefault(name, self._arguments), output, self)
+        process.stopped.connect(lambda: self._process_ended(process, ConnectionState.STOPPED))
+        process.died.connect(lambda words, by: self._process_ended(process, ConnectionState.DIED, words, by))
+        self._processes[name] = process
+        return process
+
+    def _start_unseen(self, name: str) -> None:
+        process = self._make_process(name)
+        if process is not None:
+            process.start()
+
+    def _leave(self) -> None:
+        """Another engine is about to be shown."""
+        self._start_again = False
+        if self.owned and self.stop_when_left:
+            self.stop()
 
     def _forget(self) -> None:
         self._ended = None
@@ -202,7 +284,11 @@ class EngineSession(QObject):
     ) -> None:
         del self._processes[process.name]
         process.deleteLater()
-        if process.name != self.name:
+        if process.name != self.name or self.elsewhere:
+            self.ended.emit(process.name, state, words)
+            if process.name in self._restarting:
+                self._restarting.remove(process.name)
+                self._start_unseen(process.name)
             return
         self._forget()
         self._ended = state

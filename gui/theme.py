@@ -26,6 +26,7 @@ from .codes import (
     RAMP_STEPS,
     REQUEST_COLOURS,
 )
+from .state import ConnectionState
 
 #: Grey that shows on both themes, for style sheets cannot tint an image.
 _CHEVRON = (Path(assets.__file__).parent / "icons" / "chevron.svg").as_posix()
@@ -148,6 +149,20 @@ def request_colour(palette: Palette, number: int) -> str:
     slot = number % REQUEST_COLOURS
     hue = round(slot * 360 * 0.618034) % 360
     return QColor.fromHsl(hue, saturation, lightness + (-22 if slot % 2 else 14)).name()
+
+
+def state_colour(state: ConnectionState) -> QColor:
+    """The hue of how an engine is, in the palette of the moment."""
+    palette = current().palette
+    hues = {
+        ConnectionState.READY: palette.good,
+        ConnectionState.CONNECTING: palette.warning,
+        ConnectionState.LOADING: palette.warning,
+        ConnectionState.DRAINING: palette.warning,
+        ConnectionState.NOT_ANSWERING: palette.error,
+        ConnectionState.DIED: palette.error,
+    }
+    return QColor(hues.get(state, palette.muted))
 
 
 def ramp_colour(palette: Palette, share: float) -> str:

@@ -6,8 +6,9 @@ from PySide6.QtCore import QSize, Qt, QTimer, Signal
 from PySide6.QtGui import QAction, QColor
 from PySide6.QtWidgets import QMenu, QSizePolicy, QToolBar, QToolButton, QWidget
 
-from ..ipc.endpoint import list_connections
 from . import quantities, theme, words
+from .engine_list import EngineList, ListedEngine
+from .engine_model import short_model
 from .file_menu import FileMenu
 from .glance import Glance
 from .i18n import Language, Languages, Translated, fill_in
@@ -15,7 +16,6 @@ from .icons import icon
 from .recorder import Recorder
 from .replay_bar import played
 from .session import EngineSession
-from .state import ConnectionState
 
 WIDE = 1200  # from this width on, there is room for how long it records
 TICK_MS = 500  # between two looks at how long the recording has become
@@ -27,17 +27,20 @@ class Toolbar(Translated, QToolBar):
     inspectorToggled = Signal(bool)
     themeChosen = Signal(str)
     languageChosen = Signal(str)
+    keepServingChosen = Signal(bool)
+    allEnginesAsked = Signal()
 
     def __init__(
         self,
         session: EngineSession,
+        engines: EngineList,
         languages: Languages,
         recorder: Recorder,
         files: FileMenu,
         parent: QWidget | None = None,
     ) -> None:
         super().__init__(parent)
-        self._session, self._recorder, self._files = session, recorder, files
+        self._session, self._known, self._recorder, self._files = session, engines, recorder, files
         self._languages = languages
         self.setObjectName("toolbar")
         self.setMovable(False)
@@ -56,7 +59,9 @@ class Toolbar(Translated, QToolBar):
             "QToolButton::menu-indicator { subcontrol-origin: padding; subcontrol-position: right center; right: 6px; }"
         )
         self.keep_serving = QAction(self, checkable=True)
-        self.keep_serving.toggled.connect(lambda on: setattr(session, "keep_serving", on))
+        self.keep_serving.toggled.connect(self.keepServingChosen)
+        self.all_engines = QAction(self)
+        self.all_engines.triggered.connect(self.allEnginesAsked)
         self.start_button, self.stop_button, self.restart_button = (self._button() for _ in range(3))
         self.start_button.clicked.connect(session.start)
         self.stop_button.clicked.connect(session.stop)
@@ -101,19 +106,19 @@ class Toolbar(Translated, QToolBar):
         session = self._session
         state = session.state
         status = session.link.view.status
-        model = (status.model if status is not None else "").rstrip("/").rpartition("/")[2]
+        model = short_model(status.model if status is not None else "")
         name = model or session.name
         replaying = session.link.replaying
         how = self.tr("replay") if replaying else words.connection(state)
         self.engine_button.setText(f"{_elided(name)} · {how}")
-        colour = QColor(theme.current().palette.muted) if replaying else self._state_colour(state)
+        colour = QColor(theme.current().palette.muted) if replaying else theme.state_colour(state)
         self.engine_button.setIcon(icon("dot", colour))
         self.engine_button.setToolTip(self._story())
         self.engine_button.setAccessibleName(self.engine_button.text())
         self.engine_button.setEnabled(not replaying)
         self.start_button.setEnabled(not session.alive and not replaying)
         self.stop_button.setEnabled(session.alive and not replaying)
-        self.restart_button.setEnabled((session.alive or state == ConnectionState.DIED) and not replaying)
+        self.restart_button.setEnabled(session.restartable and not replaying)
         self.keep_serving.setEnabled(session.owned)
 
     def _story(self) -> str:
@@ -124,19 +129,26 @@ class Toolbar(Translated, QToolBar):
         return f"{self._session.name}\n{' · '.join(filter(None, facts))}"
 
     def list_engines(self) -> None:
-        """Fill the menu with the engines that run now."""
+        """Fill the menu with the engines that are known now."""
         menu = self._engines
         menu.clear()
-        running = list_connections()
-        for connection in running:
-            action = menu.addAction(f"{connection.name} · {_elided(connection.model.rstrip('/').rpartition('/')[2])}")
+        for engine in self._known:
+            facts = (engine.name, _elided(short_model(engine.model)), words.connection(engine.state))
+            action = menu.addAction(" · ".join(filter(None, facts)))
             action.setCheckable(True)
-            action.setChecked(connection.name == self._session.name)
-            action.triggered.connect(lambda _=False, connection=connection: self._session.attach(connection))
-        if not running:
+            action.setChecked(engine.shown)
+            action.setEnabled(engine.shown or self._known.showable(engine))
+            action.triggered.connect(lambda _=False, engine=engine: self._show(engine))
+        if not len(self._known):
             menu.addAction(self.tr("No engine runs")).setEnabled(False)
         menu.addSeparator()
+        menu.addAction(self.all_engines)
+        menu.addSeparator()
         menu.addAction(self.keep_serving)
+
+    def _show(self, engine: ListedEngine) -> None:
+        if not engine.shown:
+            self._known.show(engine)
 
     def _show_recording(self) -> None:
         """Red while it records, with how long already."""
@@ -156,20 +168,6 @@ class Toolbar(Translated, QToolBar):
         self.record_button.setAccessibleName(text)
         if recording != self._tick.isActive():
             self._tick.start() if recording else self._tick.stop()
-
-    @staticmethod
-    def _state_colour(state: ConnectionState) -> QColor:
-        palette = theme.current().palette
-        return QColor(
-            {
-                ConnectionState.READY: palette.good,
-                ConnectionState.CONNECTING: palette.warning,
-                ConnectionState.LOADING: palette.warning,
-                ConnectionState.DRAINING: palette.warning,
-                ConnectionState.NOT_ANSWERING: palette.error,
-                ConnectionState.DIED: palette.error,
-            }.get(state, palette.muted)
-        )
 
     # --- appearance ---------------------------------------------------------------------------------------------
 
@@ -222,6 +220,7 @@ class Toolbar(Translated, QToolBar):
         self.language_button.setToolTip(other.own_name)
         self.language_button.setAccessibleName(other.own_name)
         self.keep_serving.setText(self.tr("Keep serving when the window closes"))
+        self.all_engines.setText(self.tr("All engines …"))
         self.setWindowTitle(self.tr("Toolbar"))
         self._show_recording()
         self.show_state()

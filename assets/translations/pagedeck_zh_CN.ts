@@ -400,12 +400,20 @@
         <translation>引擎已有 %1 没有响应。</translation>
     </message>
     <message>
+        <source>It may be busy, or the network is down. The window goes on listening.</source>
+        <translation>引擎可能正忙，也可能网络中断。窗口会继续等待它。</translation>
+    </message>
+    <message>
         <source>Its process still runs. It may be busy, or stuck.</source>
         <translation>引擎进程仍在运行，可能正忙，也可能卡住了。</translation>
     </message>
     <message>
         <source>Restart</source>
         <translation>重启</translation>
+    </message>
+    <message>
+        <source>Connect</source>
+        <translation>连接</translation>
     </message>
     <message>
         <source>The engine was killed.</source>
@@ -738,6 +746,49 @@
     </message>
 </context>
 <context>
+    <name>EngineModel</name>
+    <message>
+        <source>Name</source>
+        <translation>名称</translation>
+    </message>
+    <message>
+        <source>State</source>
+        <translation>状态</translation>
+    </message>
+    <message>
+        <source>Model</source>
+        <translation>模型</translation>
+    </message>
+    <message>
+        <source>Running / waiting</source>
+        <translation>运行 / 等待</translation>
+    </message>
+    <message>
+        <source>tok/s</source>
+        <translation>tok/s</translation>
+    </message>
+    <message>
+        <source>Address</source>
+        <translation>地址</translation>
+    </message>
+    <message>
+        <source>Process</source>
+        <translation>进程</translation>
+    </message>
+    <message>
+        <source>Connection file: %1</source>
+        <translation>连接文件：%1</translation>
+    </message>
+    <message>
+        <source>This window shows it.</source>
+        <translation>本窗口正在显示它。</translation>
+    </message>
+    <message>
+        <source>This window started it.</source>
+        <translation>它由本窗口启动。</translation>
+    </message>
+</context>
+<context>
     <name>EngineText</name>
     <message>
         <source>Starting</source>
@@ -896,6 +947,30 @@
         <translation>请求 %1 不在运行或排队。</translation>
     </message>
     <message>
+        <source>There is no connection file %1.</source>
+        <translation>没有连接文件 %1。</translation>
+    </message>
+    <message>
+        <source>%1 is not a connection file: %2.</source>
+        <translation>%1 不是连接文件：%2。</translation>
+    </message>
+    <message>
+        <source>An engine named %1 runs already (process %2); choose another name or stop that one.</source>
+        <translation>名为 %1 的引擎已在运行（进程 %2）；请换一个名称，或先停止它。</translation>
+    </message>
+    <message>
+        <source>An engine named %1 is about to start or to end; choose another name.</source>
+        <translation>名为 %1 的引擎正在启动或结束；请换一个名称。</translation>
+    </message>
+    <message>
+        <source>name is %1; accepted is 1 to 64 letters, digits, dots, dashes and underscores, a letter or digit first.</source>
+        <translation>名称为 %1；应为 1 到 64 个字母、数字、点、连字符或下划线，并以字母或数字开头。</translation>
+    </message>
+    <message>
+        <source>The settings cannot be read: %1.</source>
+        <translation>无法读取设置：%1。</translation>
+    </message>
+    <message>
         <source>%1 is not a recording of Pagedeck.</source>
         <translation>%1 不是 Pagedeck 的录制文件。</translation>
     </message>
@@ -910,6 +985,81 @@
     <message>
         <source>This is a recording: it holds no texts, and nothing in it can be changed.</source>
         <translation>这是录制回放：其中没有文本，也无法更改任何内容。</translation>
+    </message>
+</context>
+<context>
+    <name>EnginesPage</name>
+    <message>
+        <source>Open a connection file</source>
+        <translation>打开连接文件</translation>
+    </message>
+    <message>
+        <source>Start and show</source>
+        <translation>启动并显示</translation>
+    </message>
+    <message>
+        <source>Show</source>
+        <translation>显示</translation>
+    </message>
+    <message>
+        <source>Start another …</source>
+        <translation>再启动一个……</translation>
+    </message>
+    <message>
+        <source>Start another engine beside those that run, and show it</source>
+        <translation>在已运行的引擎之外再启动一个，并显示它</translation>
+    </message>
+    <message>
+        <source>Open connection file …</source>
+        <translation>打开连接文件……</translation>
+    </message>
+    <message>
+        <source>Show an engine of another machine or user, by the connection file that you were given</source>
+        <translation>用对方给你的连接文件，显示另一台机器或另一位用户的引擎</translation>
+    </message>
+    <message>
+        <source>Show this engine in the window (Enter)</source>
+        <translation>在窗口中显示这个引擎（Enter）</translation>
+    </message>
+    <message>
+        <source>Stop</source>
+        <translation>停止</translation>
+    </message>
+    <message>
+        <source>Stop this engine</source>
+        <translation>停止这个引擎</translation>
+    </message>
+    <message>
+        <source>Restart</source>
+        <translation>重启</translation>
+    </message>
+    <message>
+        <source>Stop this engine and start it with the same settings</source>
+        <translation>停止这个引擎，并用相同的设置重新启动</translation>
+    </message>
+    <message>
+        <source>Forget</source>
+        <translation>移除</translation>
+    </message>
+    <message>
+        <source>Strike it off the list; it is not stopped (Delete)</source>
+        <translation>从列表中移除；不会停止引擎（Delete）</translation>
+    </message>
+    <message>
+        <source>When another engine is shown, stop the one that this window started</source>
+        <translation>切换到其他引擎时，停止由本窗口启动的引擎</translation>
+    </message>
+    <message>
+        <source>Engines</source>
+        <translation>引擎</translation>
+    </message>
+    <message>
+        <source>Last words</source>
+        <translation>最后的输出</translation>
+    </message>
+    <message>
+        <source>Engines appear here when they start: from this window, or by %1 in a terminal.</source>
+        <translation>引擎启动后会出现在这里：由本窗口启动，或在终端中运行 %1。</translation>
     </message>
 </context>
 <context>
@@ -989,6 +1139,14 @@
     <message>
         <source>Export latency (CSV) …</source>
         <translation>导出延迟（CSV）…</translation>
+    </message>
+    <message>
+        <source>Keyboard shortcuts</source>
+        <translation>键盘快捷键</translation>
+    </message>
+    <message>
+        <source>Quit</source>
+        <translation>退出</translation>
     </message>
 </context>
 <context>
@@ -1268,6 +1426,29 @@
     <message>
         <source>Show the last %1</source>
         <translation>显示最近 %1</translation>
+    </message>
+</context>
+<context>
+    <name>LeaveDialog</name>
+    <message>
+        <source>Keep serving when the window closes?</source>
+        <translation>关闭窗口后继续提供服务？</translation>
+    </message>
+    <message>
+        <source>The engine can go on in the tray, where its icon brings the window back, or stop. The answer is kept; the engine&apos;s menu in the toolbar changes it.</source>
+        <translation>引擎可以留在托盘中继续运行（点击图标即可重新打开窗口），也可以停止。你的选择会被记住，可在工具栏的引擎菜单中更改。</translation>
+    </message>
+    <message>
+        <source>Keep serving in the tray</source>
+        <translation>留在托盘中继续服务</translation>
+    </message>
+    <message>
+        <source>Stop the engine and quit</source>
+        <translation>停止引擎并退出</translation>
+    </message>
+    <message>
+        <source>Cancel</source>
+        <translation>取消</translation>
     </message>
 </context>
 <context>
@@ -1687,6 +1868,10 @@
     <message>
         <source>Advice</source>
         <translation>建议</translation>
+    </message>
+    <message>
+        <source>Engines</source>
+        <translation>引擎</translation>
     </message>
     <message>
         <source>Log</source>
@@ -2166,6 +2351,184 @@
     </message>
 </context>
 <context>
+    <name>Shortcuts</name>
+    <message>
+        <source>Everywhere</source>
+        <translation>全局</translation>
+    </message>
+    <message>
+        <source>Turn to a page</source>
+        <translation>切换页面</translation>
+    </message>
+    <message>
+        <source>To the next control, or the one before</source>
+        <translation>下一个控件或上一个控件</translation>
+    </message>
+    <message>
+        <source>Record, or stop recording</source>
+        <translation>录制或停止录制</translation>
+    </message>
+    <message>
+        <source>Open a recording</source>
+        <translation>打开录制文件</translation>
+    </message>
+    <message>
+        <source>Select nothing</source>
+        <translation>取消选择</translation>
+    </message>
+    <message>
+        <source>This overview</source>
+        <translation>打开本页</translation>
+    </message>
+    <message>
+        <source>Quit</source>
+        <translation>退出</translation>
+    </message>
+    <message>
+        <source>Map</source>
+        <translation>块图</translation>
+    </message>
+    <message>
+        <source>To the block beside</source>
+        <translation>移到相邻的块</translation>
+    </message>
+    <message>
+        <source>Closer, or farther away</source>
+        <translation>放大或缩小</translation>
+    </message>
+    <message>
+        <source>Show the whole pool</source>
+        <translation>显示整个块池</translation>
+    </message>
+    <message>
+        <source>Timeline</source>
+        <translation>时间线</translation>
+    </message>
+    <message>
+        <source>To the step before or after</source>
+        <translation>上一步或下一步</translation>
+    </message>
+    <message>
+        <source>Page through the past</source>
+        <translation>向前或向后翻页</translation>
+    </message>
+    <message>
+        <source>To the oldest step, or to the newest</source>
+        <translation>到最早或最新的一步</translation>
+    </message>
+    <message>
+        <source>Wider columns, or narrower ones</source>
+        <translation>加宽或收窄每一列</translation>
+    </message>
+    <message>
+        <source>Tables</source>
+        <translation>表格</translation>
+    </message>
+    <message>
+        <source>Show the chosen engine</source>
+        <translation>显示所选引擎</translation>
+    </message>
+    <message>
+        <source>Cancel the chosen requests; forget the chosen engine</source>
+        <translation>取消所选请求；移除所选引擎</translation>
+    </message>
+    <message>
+        <source>Copy the chosen lines of the log</source>
+        <translation>复制所选的日志行</translation>
+    </message>
+    <message>
+        <source>Search the log</source>
+        <translation>搜索日志</translation>
+    </message>
+    <message>
+        <source>Playground</source>
+        <translation>对话</translation>
+    </message>
+    <message>
+        <source>Send</source>
+        <translation>发送</translation>
+    </message>
+    <message>
+        <source>New line</source>
+        <translation>换行</translation>
+    </message>
+    <message>
+        <source>Stop the answer</source>
+        <translation>停止生成</translation>
+    </message>
+    <message>
+        <source>Recording</source>
+        <translation>录制回放</translation>
+    </message>
+    <message>
+        <source>Play, or pause</source>
+        <translation>播放或暂停</translation>
+    </message>
+    <message>
+        <source>5 seconds back, or on</source>
+        <translation>后退或前进 5 秒</translation>
+    </message>
+    <message>
+        <source>Back to the engine</source>
+        <translation>返回引擎</translation>
+    </message>
+    <message>
+        <source>Keyboard shortcuts</source>
+        <translation>键盘快捷键</translation>
+    </message>
+</context>
+<context>
+    <name>StartDialog</name>
+    <message>
+        <source>Folder of a model</source>
+        <translation>模型文件夹</translation>
+    </message>
+    <message>
+        <source>Start another engine</source>
+        <translation>再启动一个引擎</translation>
+    </message>
+    <message>
+        <source>Name</source>
+        <translation>名称</translation>
+    </message>
+    <message>
+        <source>Model</source>
+        <translation>模型</translation>
+    </message>
+    <message>
+        <source>Preset</source>
+        <translation>预设</translation>
+    </message>
+    <message>
+        <source>Other settings</source>
+        <translation>其他设置</translation>
+    </message>
+    <message>
+        <source>default model; else a hub id, a folder, or a GGUF file</source>
+        <translation>默认模型；也可填 Hub ID、文件夹或 GGUF 文件</translation>
+    </message>
+    <message>
+        <source>Options as in `pagedeck serve`</source>
+        <translation>与 `pagedeck serve` 的选项相同</translation>
+    </message>
+    <message>
+        <source>Browse …</source>
+        <translation>浏览……</translation>
+    </message>
+    <message>
+        <source>None</source>
+        <translation>无</translation>
+    </message>
+    <message>
+        <source>Start</source>
+        <translation>启动</translation>
+    </message>
+    <message>
+        <source>Cancel</source>
+        <translation>取消</translation>
+    </message>
+</context>
+<context>
     <name>StepCard</name>
     <message>
         <source>Step %1</source>
@@ -2298,8 +2661,39 @@
         <translation>关闭窗口后继续服务</translation>
     </message>
     <message>
+        <source>All engines …</source>
+        <translation>所有引擎……</translation>
+    </message>
+    <message>
         <source>Toolbar</source>
         <translation>工具栏</translation>
+    </message>
+</context>
+<context>
+    <name>TrayMenu</name>
+    <message>
+        <source>Stop the engine and quit</source>
+        <translation>停止引擎并退出</translation>
+    </message>
+    <message>
+        <source>Quit</source>
+        <translation>退出</translation>
+    </message>
+    <message>
+        <source>Show Pagedeck</source>
+        <translation>显示 Pagedeck</translation>
+    </message>
+    <message>
+        <source>Start the engine</source>
+        <translation>启动引擎</translation>
+    </message>
+    <message>
+        <source>Stop the engine</source>
+        <translation>停止引擎</translation>
+    </message>
+    <message>
+        <source>Quit, and let the engine go on</source>
+        <translation>退出，让引擎继续运行</translation>
     </message>
 </context>
 <context>
@@ -2834,6 +3228,13 @@
     <message>
         <source>Darkest to palest: %1</source>
         <translation>由深到浅：%1</translation>
+    </message>
+</context>
+<context>
+    <name>self.menu</name>
+    <message>
+        <source>Engine %1: %2</source>
+        <translation>引擎 %1：%2</translation>
     </message>
 </context>
 </TS>

@@ -43,8 +43,12 @@ def _light(qapp: QApplication) -> None:
 
 
 @pytest.fixture
-def window(link: ScriptedLink, languages: i18n.Languages, tmp_path: Path, qtbot: QtBot) -> MainWindow:
-    """The whole window over a scripted engine, its stored layout in a file of the test's own."""
+def window(
+    link: ScriptedLink, languages: i18n.Languages, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, qtbot: QtBot
+) -> MainWindow:
+    """The whole window over a scripted engine, its stored layout in a file of the test's own. No other engine is
+    known."""
+    monkeypatch.setenv("PAGEDECK_RUNTIME", str(tmp_path / "run"))
     settings = QSettings(str(tmp_path / "app.ini"), QSettings.Format.IniFormat)
     made = MainWindow(EngineSession(link), languages, settings)
     qtbot.addWidget(made)

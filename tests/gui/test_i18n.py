@@ -101,6 +101,8 @@ KEPT = {
     "cuda",
     "float32",
     "pip",
+    "serve",
+    "Delete",
     "http",
 }
 

@@ -14,6 +14,7 @@ from pagedeck.gui.main_window import MainWindow
 from pagedeck.gui.replay_bar import played
 from pagedeck.gui.state import LATENCY_COLUMNS, STEP_COLUMNS
 from pagedeck.ipc.protocol import Failed, Ping, Reconfigure
+from pagedeck.ipc.telemetry import Event
 from PySide6.QtCore import QMimeData, QPointF, Qt, QUrl
 from PySide6.QtGui import QDropEvent, QImage
 from pytestqt.qtbot import QtBot
@@ -268,3 +269,43 @@ def test_the_command_line_refuses_in_a_sentence(tmp_path: Path, capsys: pytest.C
     assert "is a recording of version 9; this Pagedeck reads version 1." in capsys.readouterr().err
     assert main([str(tmp_path / "nowhere.pagedeck")]) == 1
     assert "could not be read: No such file or directory." in capsys.readouterr().err
+
+
+def test_the_log_shows_what_was_said_until_the_moment_shown(
+    window: MainWindow, link: ScriptedLink, feeder: Feeder, qtbot: QtBot
+) -> None:
+    log = window.log
+
+    def texts() -> list[str]:
+        log.show_pending()
+        return [log.model.index(row, 2).data() for row in range(log.model.rowCount())]
+
+    window.toolbar.record_button.click()
+    path = window.recorder.path
+    assert path is not None
+    link.tell([feeder.message(b"event", Event(feeder.epoch, 0.0, "log", "said first", "info"))])
+    window.recorder._started -= 5  # as if it had begun five seconds earlier
+    link.tell([feeder.message(b"event", Event(feeder.epoch, 0.0, "log", "said last", "warning"))])
+    window.toolbar.record_button.click()
+    link.tell([feeder.message(b"event", Event(feeder.epoch, 0.0, "log", "said afterwards", "info"))])
+    window.rail.choose("log")
+    assert "said afterwards" in texts()
+
+    window.open_recording(path)
+    qtbot.waitUntil(lambda: window.player.ready, timeout=SOON_MS)
+    window.player.pause()
+    window.player.seek(2_000)
+    assert texts() == ["said first"]
+    assert window.player.replay is not None
+    window.player.seek(window.player.replay.end)
+    assert texts() == ["said first", "said last"]
+    log.level.setCurrentIndex(2)
+    assert texts() == ["said last"]
+    log.level.setCurrentIndex(1)
+    log.search.setText("FIRST")
+    assert texts() == ["said first"]
+    log.search.clear()
+    window.player.seek(2_000)
+    assert texts() == ["said first"]
+    window.player.close()
+    assert {"said first", "said last", "said afterwards"} <= {*texts()}
