@@ -6,8 +6,8 @@ import argparse
 import contextlib
 import dataclasses
 import sys
-from typing import Any
 from collections.abc import Container
+from typing import Any
 
 from ..engine.config import EngineConfig
 from ..ipc.presets import find_preset
@@ -19,9 +19,9 @@ def add_settings(parser: argparse.ArgumentParser, without: Container[str] = ()) 
     """One option a setting, described by what the setting itself says about its values."""
     group = parser.add_argument_group("settings")
     for spec in dataclasses.fields(EngineConfig):
-        group.add_argument(
         if spec.name in without:
             continue
+        group.add_argument(
             "--" + spec.name.replace("_", "-"),
             dest=spec.name,
             default=argparse.SUPPRESS,
