@@ -134,8 +134,8 @@ class Group:
 
 
 class RequestModel(QAbstractTableModel):
-    """Shows some of a mapping of requests, by number, in the order of one column; perhaps in groups, each under a heading,
-    which is a row whose number is negative."""
+    """Shows some of a mapping of requests, by number, in the order of one column, perhaps in groups. A group's heading is
+    a row whose number is negative."""
 
     def __init__(self, requests: dict[int, RequestRow], clock: Callable[[], float] = time.time) -> None:
         """``clock`` tells the time that ages are counted to, in Unix seconds."""

@@ -369,6 +369,7 @@ class RequestDetail(Message):
     prompt_text: str = ""
     group: str = ""  # as it was asked for
     shared_with: list[SharedWith] = []  # who holds most of its blocks too first, at most FAMILY_MAX of them
+    sampling: SamplingParams | None = None
 
 
 ClientMessage = (

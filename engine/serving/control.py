@@ -339,6 +339,7 @@ class Control:
             text=[s.text for s in request.sequences],
             prompt_text=self._text.of(request.prompt),
             shared_with=self._shared_with(request, cache),
+            sampling=request.sampling,
         )
 
     def _shared_with(self, request: Request, cache: KVCache) -> list[SharedWith]:

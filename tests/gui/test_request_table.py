@@ -267,20 +267,6 @@ def test_a_group_is_folded_by_a_click_and_its_heading_is_no_request(
     table.grab()
 
 
-def test_ten_thousand_rows_in_groups_cost_no_more_than_linear() -> None:
-    def cost(amount: int) -> float:
-        model = RequestModel({n: row(n, ("running", "waiting", "finished")[n % 3]) for n in range(1, amount + 1)})
-        model.set_grouping(Grouping.STATE)
-        best = float("inf")
-        for _ in range(5):
-            started = time.perf_counter()
-            model.refresh(range(40))
-            best = min(best, time.perf_counter() - started)
-        return best
-
-    assert cost(10_000) < 40 * cost(1_000)
-
-
 # --- as code --------------------------------------------------------------------------------------------------------
 
 
