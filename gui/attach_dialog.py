@@ -16,7 +16,7 @@ class AttachDialog(Translated, QDialog):
 
     attached = Signal(object)  # AttachedLink
 
-    def __init__(self, parent: QWidget) -> None:
+    def __init__(self, parent: QWidget | None) -> None:
         super().__init__(parent)
         self.endpoint = QLineEdit(KV_EVENTS_ADDRESS)
         self.replay, self.metrics = QLineEdit(), QLineEdit()

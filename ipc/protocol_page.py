@@ -101,7 +101,7 @@ def _sections(kinds: typing.Iterable[type]) -> str:
 
 
 def _title(kind: type) -> str:
-    return f"`{kind.__struct_config__.tag}`" if issubclass(kind, Message) else kind.__name__  # type: ignore[attr-defined]
+    return f"`{kind.__struct_config__.tag}`" if issubclass(kind, Message) else kind.__name__
 
 
 def _section(kind: type, title: str) -> str:

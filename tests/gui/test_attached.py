@@ -193,7 +193,7 @@ def test_it_speaks_chinese_and_colours_by_age(
 
 
 def test_the_dialog_says_why_an_address_is_refused(languages: Languages, qtbot: QtBot) -> None:
-    dialog = AttachDialog(None)  # type: ignore[arg-type]
+    dialog = AttachDialog(None)
     qtbot.addWidget(dialog)
     dialog.show()
     made: list[AttachedLink] = []

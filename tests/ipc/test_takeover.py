@@ -7,6 +7,7 @@ import queue
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any
 
@@ -211,3 +212,23 @@ def test_samples_and_their_texts_are_passed_over_one_by_one() -> None:
     course.repeat()  # yet another engine, which ends sooner
     ended = course.take(Finished(id="r"))
     assert isinstance(ended, Failed) and ended.code == "lost"
+
+
+def test_a_killed_engines_requests_go_on_when_it_is_started_again(
+    engine_process: Callable[..., AbstractContextManager[Any]],
+) -> None:
+    tokens = list(range(1, 40))
+    with engine_process() as first:
+        client = Client(first.connection, patience=300)
+        with client:
+            whole = client.submit(token_ids=tokens, max_tokens=60, ignore_eos=True, **GREEDY).token_ids()
+            stream = client.submit(token_ids=tokens, max_tokens=2000, ignore_eos=True, **GREEDY)
+            begun = next(iter(stream)).token_ids
+            first.process.kill()
+            waiting = client.submit(token_ids=tokens, max_tokens=60, ignore_eos=True, **GREEDY)
+            with engine_process() as second:
+                assert waiting.token_ids() == whole
+                stream.cancel()
+                assert stream.finished.samples[0].finish_reason == "cancelled"
+                assert stream.token_ids()[: len(begun)] == begun == whole[: len(begun)]
+                assert client.connection.pid == second.process.pid
