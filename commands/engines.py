@@ -60,7 +60,7 @@ def _as_json(connection: Connection, status: EngineStatus | EngineError) -> dict
 def _describe(connection: Connection, status: EngineStatus | EngineError) -> str:
     if isinstance(status, EngineError):
         return f"{connection.name} · process {connection.pid} · does not answer: {status}"
-    age = time.time() - status.started
+    age = max(0.0, time.time() - status.started)
     up = f"{age:.0f} s" if age < 120 else duration(age)
     lines = [f"{status.name} · {status.model} · {status.state} · up {up} · process {status.pid}"]
     if status.detail:

@@ -85,7 +85,7 @@ class Banner(Translated, QFrame):
         """Title, detail, button."""
         view = self._session.link.live
         name = self._session.name
-        seconds = round(time.time() - self._session.since)
+        seconds = round(time.monotonic() - self._session.since)
         waited = quantities.duration(max(1, seconds))
         if state == ConnectionState.LOADING and self._session.starting:
             return self.tr("Starting the engine …"), fill_in(self.tr("for %1"), waited), ""

@@ -170,7 +170,7 @@ class EngineSession(QObject):
         if process is None:
             return
         self.file = str(runtime_folder() / f"{self.name}.json")
-        self._launched = time.time()
+        self._launched = time.monotonic()
         self.link.detach()
         self._search.start()
         self.changed.emit()

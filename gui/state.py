@@ -289,7 +289,7 @@ class EngineView:
         self.connection = ConnectionState.DISCONNECTED
         self.detail = ""
         self.progress: float | None = None
-        self.since = time.time()  # Unix seconds at which the connection state was entered
+        self.since = time.monotonic()  # when the connection state was entered
         self.status: EngineStatus | None = None
         self.stats: Stats | None = None
         self.settings: list[SettingInfo] = []
@@ -336,7 +336,7 @@ class EngineView:
         if (state, detail, progress) == (self.connection, self.detail, self.progress):
             return False
         if state != self.connection:
-            self.since = time.time()
+            self.since = time.monotonic()
         self.connection, self.detail, self.progress = state, detail, progress
         return True
 

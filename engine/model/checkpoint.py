@@ -102,11 +102,25 @@ def _checked(folder: Path, dummy: bool) -> Path:
         pickled = next((file.name for pattern in PICKLES for file in folder.glob(pattern)), None)
         if pickled:
             raise _refused(
-                f"The model folder {folder} has its weights as a pickle ({pickled}), which could run code;"
-                " accepted are safetensors."
+                f"The model folder {folder} has its weights as a pickle ({pickled}), which could run code; accepted are"
+                " safetensors. Where you trust it, convert it once with transformers: AutoModelForCausalLM"
+                ".from_pretrained(FOLDER).save_pretrained(OTHER), and its AutoTokenizer alike."
             )
         raise _refused(f"The model folder {folder} has no safetensors weights.")
+    for index in folder.glob("*.index.json"):
+        _check_index(index)
     return folder
+
+
+def _check_index(index: Path) -> None:
+    """Weights in several files are named by an index, which may lead nowhere else and to nothing else."""
+    try:
+        named = set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise _refused(f"{index} is not an index of weights.") from error
+    for name in named:
+        if not isinstance(name, str) or Path(name).name != name or not name.endswith(".safetensors"):
+            raise _refused(f"{index} names {name!r}; accepted are safetensors beside it.")
 
 
 def _hub(name: str, dummy: bool, report: Report) -> Path:

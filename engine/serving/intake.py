@@ -98,5 +98,5 @@ class Intake:
         except Refused as refused:
             return refused
         except Exception as error:
-            _log.exception("A prompt could not be read: %s: %s", type(error).__name__, error)
+            _log.exception("A prompt could not be read: %s", type(error).__name__)  # its message may quote the prompt
             return Refused(f"The prompt could not be read: {type(error).__name__}: {error}", code="internal")

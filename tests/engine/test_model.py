@@ -128,6 +128,21 @@ def test_code_in_a_folder_is_never_run(folder: Path, tmp_path: Path) -> None:
     assert not trace.exists()
 
 
+@pytest.mark.parametrize(
+    "name", ["../model.safetensors", "/etc/x.safetensors", "pytorch_model.bin", "sub/model.safetensors", "", 7, None]
+)
+def test_an_index_that_leads_elsewhere_is_refused(folder: Path, name: object) -> None:
+    index = folder / "model.safetensors.index.json"
+    index.write_text(json.dumps({"weight_map": {"model.norm.weight": name}}))
+    assert f"names {name!r}" in refusal(folder)
+
+
+@pytest.mark.parametrize("text", ["", "{}", "[]", '{"weight_map": []}', "[" * 3000])
+def test_an_index_that_is_none_is_refused(folder: Path, text: str) -> None:
+    (folder / "model.safetensors.index.json").write_text(text)
+    assert "not an index" in refusal(folder)
+
+
 def test_damaged_and_incomplete_weights(folder: Path) -> None:
     path = folder / "model.safetensors"
     weights = load_file(path)
