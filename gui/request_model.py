@@ -102,24 +102,11 @@ class Grouping(StrEnum):
     CLIENT = "client"
 
 
-def _state_group(row: RequestRow) -> tuple[int, str]:
-    return _STATE_ORDER.get(row.state, 99), row.state
-
-
-def _class_group(row: RequestRow) -> tuple[int, str]:
-    name = priority_name(row.priority)
-    return PRIORITIES[name], name
-
-
-def _client_group(row: RequestRow) -> tuple[int, str]:
-    return 0, row.client
-
-
 #: What a row's group is called by programs, and where it stands among the others.
-_GROUPS: dict[Grouping, Callable[[RequestRow], tuple[int, str]]] = {
-    Grouping.STATE: _state_group,
-    Grouping.CLASS: _class_group,
-    Grouping.CLIENT: _client_group,
+_GROUPS: dict[Grouping, tuple[Callable[[RequestRow], str], Callable[[str], Any]]] = {
+    Grouping.STATE: (lambda row: row.state, lambda name: _STATE_ORDER.get(name, 99)),
+    Grouping.CLASS: (lambda row: priority_name(row.priority), lambda name: PRIORITIES[name]),
+    Grouping.CLIENT: (lambda row: row.client, lambda name: name),
 }
 
 
@@ -127,15 +114,15 @@ _GROUPS: dict[Grouping, Callable[[RequestRow], tuple[int, str]]] = {
 class Group:
     """A group's heading: what it has in all."""
 
-    key: tuple[int, str]
+    name: str
     requests: int = 0
     blocks: int = 0
     tokens_per_s: float = 0.0
 
 
 class RequestModel(QAbstractTableModel):
-    """Shows some of a mapping of requests, by number, in the order of one column, perhaps in groups. A group's heading is
-    a row whose number is negative."""
+    """Shows some of a mapping of requests, by number, in the order of one column, perhaps in groups. A group's
+    heading is a row whose number is negative."""
 
     def __init__(self, requests: dict[int, RequestRow], clock: Callable[[], float] = time.time) -> None:
         """``clock`` tells the time that ages are counted to, in Unix seconds."""
@@ -150,8 +137,8 @@ class RequestModel(QAbstractTableModel):
         self._descending = True
         self._grouping = Grouping.NONE
         self._groups: dict[int, Group] = {}  # by the number of its heading
-        self._headings: dict[tuple[int, str], int] = {}  # numbers that groups have had, so that they keep them
-        self._folded: set[tuple[int, str]] = set()
+        self._headings: dict[str, int] = {}  # numbers that groups have had, so that they keep them
+        self._folded: set[str] = set()
         self.shown = 0  # requests, those of folded groups included
         self._now = clock()
 
@@ -180,7 +167,7 @@ class RequestModel(QAbstractTableModel):
         """Hide a group's requests, or show them again; ``row`` is its heading's, else nothing happens."""
         group = self._groups.get(self.number_at(row))
         if group is not None:
-            self._folded ^= {group.key}
+            self._folded ^= {group.name}
             self.refresh()
 
     def show(self, requests: dict[int, RequestRow], visible: range | None = None) -> None:
@@ -211,7 +198,8 @@ class RequestModel(QAbstractTableModel):
             self.dataChanged.emit(self.index(first, 0), self.index(last, len(COLUMNS) - 1))
 
     def _sorted(self) -> np.ndarray:
-        rows = [row for row in self._requests.values() if self._shown(row)]
+        every = self._states is None and not self._text
+        rows = [row for row in self._requests.values() if every or self._shown(row)]
         numbers = np.fromiter((row.number for row in rows), np.int64, len(rows))
         key, now = COLUMNS[self._column].key, self._now
         keys = np.fromiter((key(row, now) for row in rows), np.float64, len(rows))
@@ -224,20 +212,26 @@ class RequestModel(QAbstractTableModel):
 
     def _grouped(self, rows: list[RequestRow], numbers: np.ndarray, order: np.ndarray) -> np.ndarray:
         """The numbers in ``order`` under the headings of their groups."""
-        group_of, groups, places = _GROUPS[self._grouping], dict[tuple[int, str], Group](), []
-        for row in rows:
-            key = group_of(row)
-            group = groups.setdefault(key, Group(key))
+        name_of, place_of = _GROUPS[self._grouping]
+        groups: dict[str, Group] = {}
+        headings = np.zeros(len(rows), np.int64)
+        for at, row in enumerate(rows):
+            name = name_of(row)
+            group = groups.get(name)
+            if group is None:
+                group = groups[name] = Group(name)
+                self._headings.setdefault(name, -1 - len(self._headings))
             group.requests += 1
             group.blocks += row.blocks + row.host_blocks
-            group.tokens_per_s += (row.tokens_per_s or 0.0) if row.state == RequestState.RUNNING else 0.0
-            places.append(self._headings.setdefault(key, -1 - len(self._headings)))
-        headings = np.array(places, np.int64)[order] if places else np.zeros(0, np.int64)
-        self._groups = {self._headings[key]: groups[key] for key in sorted(groups)}
+            if row.tokens_per_s and row.state == "running":
+                group.tokens_per_s += row.tokens_per_s
+            headings[at] = self._headings[name]
+        headings = headings[order]
+        self._groups = {self._headings[name]: groups[name] for name in sorted(groups, key=place_of)}
         parts = [np.zeros(0, np.int64)]
         for heading, group in self._groups.items():
             parts.append(np.array([heading]))
-            if group.key not in self._folded:
+            if group.name not in self._folded:
                 parts.append(numbers[order][headings == heading])
         return np.concatenate(parts)
 
@@ -331,7 +325,7 @@ class RequestModel(QAbstractTableModel):
         if role != Qt.ItemDataRole.DisplayRole:
             return None
         parts = [
-            f"{'▸' if group.key in self._folded else '▾'} {self._group_name(group.key[1])}",
+            f"{'▸' if group.name in self._folded else '▾'} {self._group_name(group.name)}",
             self.tr("%Ln request(s)", "", group.requests),
         ]
         if group.blocks:
