@@ -75,8 +75,17 @@ class AsyncStream(Answer):
 
     async def finished(self) -> Finished:
         """Wait until the request ends. Raises :class:`EngineError` where it failed."""
-        while not self.ended:
-            await self._change()
+        return await self.wait()
+
+    async def wait(self, timeout: float | None = None) -> Finished:
+        """Wait until the request ends. Raises :class:`EngineError` where it failed, or where it did not end within
+        ``timeout`` seconds (code ``timeout``); then it goes on."""
+        try:
+            async with asyncio.timeout(timeout):
+                while not self.ended:
+                    await self._change()
+        except TimeoutError:
+            raise self._not_ended(timeout) from None
         return self._known_finished()
 
     async def text(self, index: int = 0) -> str:

@@ -38,6 +38,9 @@ class Answer:
         assert self._accepted is not None
         return self._accepted
 
+    def _not_ended(self, timeout: float | None) -> EngineError:
+        return EngineError(f"The request {self.id!r} did not end within {timeout:g} s; it goes on.", code="timeout")
+
     def _known_finished(self) -> Finished:
         if self._error:
             raise self._error

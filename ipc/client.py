@@ -90,8 +90,17 @@ class Stream(Answer):
     @property
     def finished(self) -> Finished:
         """Waits until the request ends. Raises :class:`EngineError` where it failed."""
+        return self.wait()
+
+    def wait(self, timeout: float | None = None) -> Finished:
+        """Wait until the request ends. Raises :class:`EngineError` where it failed, or where it did not end within
+        ``timeout`` seconds (code ``timeout``); then it goes on."""
+        end = None if timeout is None else time.monotonic() + timeout
         while not self.ended:
-            self._take()
+            try:
+                self._take(None if end is None else max(0.0, end - time.monotonic()))
+            except queue.Empty:
+                raise self._not_ended(timeout) from None
         return self._known_finished()
 
     def text(self, index: int = 0) -> str:
@@ -114,8 +123,8 @@ class Stream(Answer):
         if not self.ended:
             self._client.cancel(self.id)
 
-    def _take(self) -> None:
-        answer = self._answers.get()
+    def _take(self, timeout: float | None = None) -> None:
+        answer = self._answers.get(timeout=timeout)
         if isinstance(answer, Tokens):
             self._tokens.append(answer)
         self._note(answer)

@@ -61,6 +61,20 @@ def test_streams_run_side_by_side(board: Callable[..., Any]) -> None:
     run(work())
 
 
+def test_a_stream_can_be_waited_for_no_longer_than_that(board: Callable[..., Any]) -> None:
+    made = board()
+
+    async def work() -> None:
+        async with AsyncClient("b") as client:
+            stream = client.submit("a")
+            with pytest.raises(EngineError, match=r"did not end within 0\.05 s"):
+                await stream.wait(0.05)
+            made.answer(echo)
+            assert (await stream.wait(25)).samples[0].finish_reason == "stop"
+
+    run(work())
+
+
 def test_refusals_and_timeouts_raise(board: Callable[..., Any]) -> None:
     made = board()
 

@@ -103,6 +103,18 @@ def test_a_stream_yields_tokens_and_ends(board: Callable[..., Any]) -> None:
         assert list(stream) == [] and stream.text() == "abc" and stream.token_ids() == [0, 1, 2]
 
 
+def test_a_stream_can_be_waited_for_no_longer_than_that(board: Callable[..., Any]) -> None:
+    made = board()
+    with Client(made.connection) as client:
+        stream = client.submit("a")
+        with pytest.raises(EngineError, match=r"did not end within 0\.05 s") as error:
+            stream.wait(0.05)
+        assert error.value.code == "timeout" and not stream.ended
+        made.answer(echo)
+        assert client.submit("b").wait(60).samples[0].finish_reason == "stop"
+        assert stream.wait(60) is stream.finished
+
+
 def test_samples_of_one_stream_are_told_apart(board: Callable[..., Any]) -> None:
     made = board()
     made.answer(echo)
