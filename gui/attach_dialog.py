@@ -63,6 +63,7 @@ class AttachDialog(Translated, QDialog):
         except Refused as refused:
             self.refusal.setText(engine_texts.say(str(refused)))
             self.refusal.show()
+            self.adjustSize()
             return
         super().accept()
         self.attached.emit(link)
@@ -79,8 +80,9 @@ class AttachDialog(Translated, QDialog):
         for label, title in zip(self._labels, titles, strict=True):
             label.setText(title)
         self.bind.setText(self.tr("Listen there: the server connects to this address"))
-        self.replay.setPlaceholderText(f"{KV_REPLAY_ADDRESS} · {self.tr('optional')}")
-        self.metrics.setPlaceholderText(f"http://127.0.0.1:8000/metrics · {self.tr('optional')}")
+        optional = self.tr("optional")
+        self.replay.setPlaceholderText(f"{KV_REPLAY_ADDRESS} · {optional}")
+        self.metrics.setPlaceholderText(f"http://127.0.0.1:8000/metrics · {optional}")
         self.replay.setToolTip(
             self.tr("Where the server repeats what it published before; without it the map is partial.")
         )

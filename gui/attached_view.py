@@ -77,6 +77,9 @@ class AttachedView(Translated, QWidget):
 
     def _write(self, usage: float | None) -> None:
         pool, count = self._pool, quantities.count
+        if not pool.tier.block_size:
+            self._figures.setText("")
+            return
         parts = [
             fill_in(
                 self.tr("%1 blocks × %2 tokens = %3 tokens"),
@@ -123,7 +126,8 @@ class AttachedCard(Card):
             self.column.addWidget(label)
 
     def write(self, block: AttachedBlock, block_size: int) -> None:
-        self._head.setText(f"<b>{fill_in(self.tr('Block %1'), hash_text(block.hash))}</b>")
+        name = fill_in(self.tr("Block %1"), hash_text(block.hash))
+        self._head.setText(f"<b>{name}</b>")
         self._body.setText("\n".join(self._lines(block)))
         shown = " ".join(map(str, block.token_ids[:TOKENS_SHOWN]))
         more = len(block.token_ids) - TOKENS_SHOWN

@@ -101,6 +101,7 @@ class AttachedWindow(Translated, QWidget):
             if medium not in self.views:
                 self.views[medium] = view = AttachedView(medium, pool, self._chosen)
                 self._pools.addWidget(view)
+                self._invitation.raise_()
             self.views[medium].draw(step, link.figures.usage if pool is link.cache.device else None)
         self._write()
 
