@@ -148,6 +148,11 @@ def _saved_model(checkpoint: Checkpoint, dtype: torch.dtype, device: torch.devic
     except SafetensorError as error:
         raise _refused(f"The weights of {checkpoint.name} are damaged or incomplete ({_first_line(error)}).") from error
     except (ValueError, KeyError, OSError, RuntimeError) as error:
+        if error.args == (ATTENTION_NAME,):  # looked up among the layers that the model's code has
+            raise _refused(
+                f"The model {checkpoint.name} cannot be served: its kind has attention layers of its own, which let no "
+                "other arithmetic in."
+            ) from error
         raise _refused(f"The weights of {checkpoint.name} cannot be loaded: {_first_line(error)}") from error
     model: PreTrainedModel
     model, loading = loaded
