@@ -81,7 +81,8 @@ class BlockCard(Card):
         address = self.tr("%1 slots %2").replace("%1", words.tier(detail.tier))
         address = address.replace("%2", words.slots(detail.block, block_size))
         copy = words.copy_of(detail)
-        return f"{address} · {self.tr('copy in %1').replace('%1', copy)}" if copy else address
+        also = self.tr("copy in %1").replace("%1", copy)
+        return f"{address} · {also}" if copy else address
 
     def _owner(self, facts: BlockFacts) -> str:
         text = self.tr("request #%1").replace("%1", str(facts.owner))
