@@ -239,6 +239,10 @@
         <translation>在此监听：由服务器连接到该地址</translation>
     </message>
     <message>
+        <source>optional</source>
+        <translation>可选</translation>
+    </message>
+    <message>
         <source>Where the server repeats what it published before; without it the map is partial.</source>
         <translation>服务器在此重放先前发布的事件；没有它，显示的内容就不完整。</translation>
     </message>
@@ -257,6 +261,10 @@
 </context>
 <context>
     <name>AttachedCard</name>
+    <message>
+        <source>Block %1</source>
+        <translation>块 %1</translation>
+    </message>
     <message>
         <source>The server did not say its tokens.</source>
         <translation>服务器没有给出它的 token。</translation>
@@ -492,6 +500,10 @@
     <message>
         <source>%1 slots %2</source>
         <translation>%1 槽位 %2</translation>
+    </message>
+    <message>
+        <source>copy in %1</source>
+        <translation>副本在%1</translation>
     </message>
     <message>
         <source>request #%1</source>
