@@ -42,6 +42,7 @@ class BlockMap(Translated, QWidget):
     """Device and host pools, their headers, and one legend for both."""
 
     sampleRequested = Signal()
+    blockOpened = Signal()  # the selected block is to be seen in full
 
     def __init__(
         self,
@@ -66,6 +67,7 @@ class BlockMap(Translated, QWidget):
         self._splitter.setProperty("role", "quiet")
         for pool in self.pools.values():
             self._splitter.addWidget(pool)
+            pool.blockOpened.connect(self.blockOpened)
         self._group_label = QLabel()
         self._group = QComboBox()
         self._colouring_label = QLabel()

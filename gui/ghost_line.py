@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from PySide6.QtCore import QRectF, QSize, Qt
-from PySide6.QtGui import QColor, QPainter, QPaintEvent
+from PySide6.QtCore import QPoint, QRectF, QSize, Qt
+from PySide6.QtGui import QColor, QPainter, QPaintEvent, QResizeEvent
 from PySide6.QtWidgets import QLabel, QSizePolicy
 
 from . import quantities, theme, words
@@ -16,13 +16,15 @@ _SWATCH = 2 * theme.GRID
 
 
 class GhostLine(Translated, QLabel):
-    """One line, cut with an ellipsis where room is short; the tooltip says all of it, and what the ghost is."""
+    """One line, or two where room is short, cut with an ellipsis where that is not enough. The tooltip says all of it,
+    and what the ghost is."""
 
     def __init__(self) -> None:
         super().__init__()
         self._parts: list[tuple[int, str]] = []
         self._ghost: Ghost | None = None
         self._tier: TierView | None = None
+        self._tall = False  # of two lines
         self.setFont(theme.number_font(self.font()))
         self.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Fixed)
         self.hide()
@@ -31,10 +33,12 @@ class GhostLine(Translated, QLabel):
         self._ghost, self._tier = ghost, tier
         self.setVisible(ghost is not None)
         if ghost is None:
+            self._tall = False
             return
         self._parts = self._contiguous(ghost, tier) if isinstance(ghost, ContiguousGhost) else []
         if isinstance(ghost, UnsharedGhost):
             self._parts = self._unshared(ghost, tier)
+        self._fit()
         text = " · ".join(part for _, part in self._parts)
         self.setText(text)
         self.setToolTip(f"{self._meaning()}\n{text}")
@@ -76,21 +80,48 @@ class GhostLine(Translated, QLabel):
         return parts
 
     def sizeHint(self) -> QSize:
-        return QSize(0, self.fontMetrics().height() + theme.GRID // 2)
+        return QSize(0, self._line)
+
+    @property
+    def _line(self) -> int:
+        """Height of one line."""
+        return self.fontMetrics().height() + theme.GRID // 2
+
+    def places(self) -> list[QPoint]:
+        """Where each part begins."""
+        places, left, line = [], 0, 0
+        for kind, text in self._parts:
+            width = self.fontMetrics().horizontalAdvance(text) + (_SWATCH + theme.GRID // 2 if kind != NOTHING else 0)
+            if left and not line and left + width > self.width():
+                left, line = 0, 1
+            places.append(QPoint(left, line * self._line))
+            left += width + 2 * theme.GRID
+        return places
+
+    def _fit(self) -> None:
+        """A second line stays once it was needed: the map below is not to jump with the figures."""
+        places = self.places()
+        self._tall = self._tall or bool(places and places[-1].y())
+        self.setFixedHeight((1 + self._tall) * self._line)
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        super().resizeEvent(event)
+        if event.size().width() != event.oldSize().width():
+            self._tall = False
+            self._fit()
 
     def paintEvent(self, event: QPaintEvent) -> None:
-        painter, palette, left = QPainter(self), theme.current().palette, 0
-        for kind, text in self._parts:
+        painter, palette = QPainter(self), theme.current().palette
+        for (kind, text), place in zip(self._parts, self.places(), strict=True):
+            left = place.x()
             if kind != NOTHING:
-                swatch = QRectF(left + 0.5, (self.height() - _SWATCH * 0.75) / 2, _SWATCH, _SWATCH * 0.75)
-                paint_hatched(painter, palette, kind, [swatch])
+                top = place.y() + (self._line - _SWATCH * 0.75) / 2
+                paint_hatched(painter, palette, kind, [QRectF(left + 0.5, top, _SWATCH, _SWATCH * 0.75)])
                 left += _SWATCH + theme.GRID // 2
             painter.setPen(QColor(palette.error if kind == BEYOND else palette.ink))
-            shown = self.fontMetrics().elidedText(text, Qt.TextElideMode.ElideRight, max(0, self.width() - left))
-            painter.drawText(left, 0, self.width() - left, self.height(), Qt.AlignmentFlag.AlignVCenter, shown)
-            left += self.fontMetrics().horizontalAdvance(shown) + 2 * theme.GRID
-            if left >= self.width():
-                break
+            room = max(0, self.width() - left)
+            shown = self.fontMetrics().elidedText(text, Qt.TextElideMode.ElideRight, room)
+            painter.drawText(left, place.y(), room, self._line, Qt.AlignmentFlag.AlignVCenter, shown)
 
     def retranslate(self) -> None:
         if self._tier is not None:

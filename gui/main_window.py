@@ -117,6 +117,7 @@ class MainWindow(Translated, QMainWindow):
         self.tray.menu.quitAsked.connect(self._quit_from_tray)
         self.toolbar.allEnginesAsked.connect(lambda: self.rail.choose("engines"))
         self.map.sampleRequested.connect(self.send_sample)
+        self.map.blockOpened.connect(self.dock.show)
         session.changed.connect(self._session_changed)
         session.failed.connect(lambda text: self.say(text, "error"))
         link.eventReceived.connect(self._event)

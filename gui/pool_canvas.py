@@ -8,7 +8,7 @@ import time
 import numpy as np
 import pyqtgraph as pg
 from PySide6.QtCore import QEvent, QLineF, QPointF, QRectF, Qt, QTimer, Signal
-from PySide6.QtGui import QColor, QImage, QKeyEvent, QPainter, QPen, QPolygonF, QResizeEvent
+from PySide6.QtGui import QColor, QImage, QKeyEvent, QMouseEvent, QPainter, QPen, QPolygonF, QResizeEvent
 from PySide6.QtWidgets import QGraphicsItem, QStyleOptionGraphicsItem, QWidget
 
 from ..ipc.vocabulary import BlockState
@@ -44,6 +44,7 @@ class PoolCanvas(pg.GraphicsView):
 
     blockHovered = Signal(object)  # block id or None
     blockClicked = Signal(object)  # block id or None for the background
+    blockOpened = Signal(int)  # block id: it is to be seen in full
 
     def __init__(self, image: BlockImage, parent: QWidget | None = None) -> None:
         super().__init__(parent, background=None)
@@ -225,6 +226,8 @@ class PoolCanvas(pg.GraphicsView):
             closer = event.key() != Qt.Key.Key_Minus
             self._fitted = False
             self._box.scaleBy((0.8, 0.8) if closer else (1.25, 1.25))
+        elif event.key() in (Qt.Key.Key_Return, Qt.Key.Key_Enter) and self.selected is not None:
+            self.blockOpened.emit(self.selected)
         elif event.key() in _STEPS:
             self._step_selection(_STEPS[Qt.Key(event.key())])
         else:
@@ -239,8 +242,11 @@ class PoolCanvas(pg.GraphicsView):
         self._set_hovered(None)
 
     def _hover(self, position: QPointF) -> None:
+        self._set_hovered(self._block_at(position))
+
+    def _block_at(self, position: QPointF) -> int | None:
         point = self._box.mapSceneToView(self.mapToScene(position.toPoint()))
-        self._set_hovered(self.image.block_at(point.x(), point.y()))
+        return self.image.block_at(point.x(), point.y())
 
     def _set_hovered(self, block: int | None) -> None:
         if block != self.hovered:
@@ -252,11 +258,16 @@ class PoolCanvas(pg.GraphicsView):
         if event.button() != Qt.MouseButton.LeftButton:  # type: ignore[attr-defined]
             return
         point = self._box.mapSceneToView(event.scenePos())  # type: ignore[attr-defined]
-        block = self.image.block_at(point.x(), point.y())
-        if not event.double():  # type: ignore[attr-defined]
-            self.blockClicked.emit(block)
-        elif block is None:
-            self.fit()
+        self.blockClicked.emit(self.image.block_at(point.x(), point.y()))
+
+    def mouseDoubleClickEvent(self, event: QMouseEvent) -> None:
+        """Open a block, or beside the pool fit it. The click before has selected what is there."""
+        if event.button() == Qt.MouseButton.LeftButton:
+            block = self._block_at(event.position())
+            if block is None:
+                self.fit()
+            else:
+                self.blockOpened.emit(block)
 
     def _step_selection(self, direction: tuple[int, int]) -> None:
         """Arrow keys move the selection to the neighbouring cell."""

@@ -29,6 +29,7 @@ class PoolView(Translated, QWidget):
     """One tier: what it can hold, how much it holds, its blocks, and the card of the block under the pointer."""
 
     sampleRequested = Signal()
+    blockOpened = Signal()  # the selected block is to be seen in full
 
     def __init__(self, name: str, link: EngineLink, selection: Selection) -> None:
         super().__init__()
@@ -52,6 +53,7 @@ class PoolView(Translated, QWidget):
         self._lay_out()
         self.canvas.blockHovered.connect(self._hovered)
         self.canvas.blockClicked.connect(self._clicked)
+        self.canvas.blockOpened.connect(self._opened)
         self._invitation.accepted.connect(self.sampleRequested)
         self.retranslate()
 
@@ -169,6 +171,10 @@ class PoolView(Translated, QWidget):
             return
         owner = int(self._tier.owner[block])
         self._selection.select_block(self.name, block, owner or None)
+
+    def _opened(self, block: int) -> None:
+        self._clicked(block)
+        self.blockOpened.emit()
 
     def _describe(self) -> None:
         block = self.canvas.hovered

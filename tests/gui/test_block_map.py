@@ -19,6 +19,7 @@ from pagedeck.gui.codes import (
 )  # fmt: skip
 from pagedeck.gui.i18n import Languages
 from pagedeck.gui.link import EngineLink
+from pagedeck.gui.main_window import MainWindow
 from pagedeck.gui.selection import Selection
 from pagedeck.gui.state import ConnectionState, TierView
 from pagedeck.ipc.protocol import BlockDetail, BlockOwner, DescribeBlock, DescribeRequest
@@ -500,3 +501,22 @@ def test_a_click_beside_the_pool_clears_the_selection(qtbot: QtBot, link: Script
     shown.selection.select_block("device", 3)
     qtbot.mouseClick(shown.pool.canvas.viewport(), Qt.MouseButton.LeftButton, pos=QPoint(3, 3))
     assert shown.selection.block is None
+
+
+def test_a_block_is_opened_by_a_double_click_or_by_enter(qtbot: QtBot, shown: Shown) -> None:
+    shown.feeder.device.put(42, S.ACTIVE, 1, 16, 9, 1)
+    shown.advance(1, arrivals=0)
+    canvas = shown.pool.canvas
+    at = canvas.cell_rect(42).center().toPoint()
+    with qtbot.waitSignal(shown.map.blockOpened):
+        shown.click(qtbot, 42)
+        qtbot.mouseDClick(canvas.viewport(), Qt.MouseButton.LeftButton, pos=at)
+    assert shown.selection.block == ("device", 42)
+    with qtbot.waitSignal(shown.map.blockOpened):
+        qtbot.keyClick(canvas, Qt.Key.Key_Return)
+
+
+def test_an_opened_block_opens_the_inspector(window: MainWindow) -> None:
+    window.dock.hide()
+    window.map.blockOpened.emit()
+    assert window.dock.isVisible()

@@ -118,3 +118,25 @@ def test_the_map_shows_a_ghost_and_says_it_live(qtbot: QtBot, link: ScriptedLink
     assert "共享" in line.text()
     shown.map.set_ghost(GhostKind.NONE)
     assert line.isHidden() and canvas.ghost_rows == 0
+
+
+@pytest.mark.parametrize("width", [1000, 500])
+def test_a_ghosts_figures_take_a_second_line_before_they_are_cut(
+    qtbot: QtBot, link: ScriptedLink, languages: Languages, width: int
+) -> None:
+    shown = Shown(qtbot, link, Feeder(40, 16, 0))
+    line = shown.pool._ghost
+    shown.map.resize(width, 400)
+    shown.map.set_ghost(GhostKind.CONTIGUOUS)
+    for output in (60, 1000):
+        shown.feeder.submit(100, output, priority=0)
+    shown.advance(2, arrivals=0)
+    link.view.requests.update(shown.feeder.rows)
+    shown.advance(1, arrivals=0)
+    qtbot.waitUntil(lambda: line.width() == width - 32)
+    measure = line.fontMetrics().horizontalAdvance
+    places = line.places()
+    assert all(p.x() + measure(text) <= line.width() for p, (_, text) in zip(places, line._parts, strict=True))
+    assert all(p.y() + line.fontMetrics().height() <= line.height() for p in places)
+    assert len({p.y() for p in places}) == (1 if width == 1000 else 2)
+    line.grab()
