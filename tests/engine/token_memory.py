@@ -325,7 +325,7 @@ def _share(work: Work, cache: Any) -> Share:
         assert len(slots) == work.count, f"sequence {seq} got {len(slots)} slots for {work.count} tokens"
         share.slots.append(slots)
         share.before.append(_places(seq, max(0, start - 1), start, group))
-        window = getattr(group, "window", stop)
+        window = group.window or stop
         share.seen.append(_places(seq, max(0, stop - window), stop, group))
     return share
 
