@@ -35,7 +35,7 @@ _WHY: dict[str, tuple[str, tuple[tuple[str, _Figure], ...]]] = {
             "%1 preemptions a minute, and %2 of all work was done again after them. %3 of host memory would have held "
             "what was lost.",
         ),
-        (("per_minute", quantities.number), ("redone", quantities.percent), ("wanted", quantities.size)),
+        (("per_minute", quantities.short), ("redone", quantities.percent), ("wanted", quantities.size)),
     ),
     "pool": (
         QT_TRANSLATE_NOOP(

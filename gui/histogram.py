@@ -51,10 +51,11 @@ class Histogram(Translated, QWidget):
 
     def _write(self) -> None:
         total = self.bars.total
-        parts = [self.tr("%Ln measurement(s)", "", total)]
+        parts = []
         if total:
             named = zip(QUANTILES, self.bars.marks, strict=True)
-            parts += [f"{name} {quantities.duration(value)}" for (name, _), value in named]
+            parts = [f"{name} {quantities.duration(value)}" for (name, _), value in named]
+        parts.append(self.tr("%Ln measurement(s)", "", total))
         self.told.setText(" · ".join(parts))
         self.bars.setAccessibleDescription(self.told.text())
         palette, counts = theme.current().palette, self.bars.counts

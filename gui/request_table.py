@@ -55,6 +55,9 @@ from .selection import Selection
 #: The table follows at most so often; the eye reads no faster.
 REFRESH_MS = 250
 
+#: Narrower tables leave to the menu of a row what is seldom needed.
+ROOMY = 88 * theme.GRID
+
 #: So long the button says that something was copied.
 COPIED_MS = 2_000
 
@@ -126,6 +129,7 @@ class RequestTable(Translated, QWidget):
         self._spanned: list[int] = []  # rows of headings
 
         self.filter = QLineEdit(clearButtonEnabled=True)
+        self.filter.setMinimumWidth(16 * theme.GRID)
         self.which = QComboBox()
         for states in (None, _LIVE, _ENDED):
             self.which.addItem("", states)
@@ -264,6 +268,10 @@ class RequestTable(Translated, QWidget):
     def showEvent(self, event: QShowEvent) -> None:
         super().showEvent(event)
         self.refresh()
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        super().resizeEvent(event)
+        self.copy_button.setVisible(self.width() >= ROOMY)
 
     def _filter_changed(self) -> None:
         self.model.set_filter(self.filter.text(), self.which.currentData())

@@ -1413,7 +1413,7 @@
     </message>
     <message>
         <source>All classes</source>
-        <translation>全部类别</translation>
+        <translation>全部优先级</translation>
     </message>
     <message>
         <source>Class</source>
@@ -1421,7 +1421,7 @@
     </message>
     <message>
         <source>Whose latency is shown</source>
-        <translation>显示哪一类请求的延迟</translation>
+        <translation>显示哪一优先级请求的延迟</translation>
     </message>
     <message>
         <source>2 min</source>
@@ -2169,7 +2169,7 @@
     <name>RequestTable</name>
     <message>
         <source>Copied</source>
-        <extracomment>The table follows at most so often; the eye reads no faster. So long the button says that something was copied.</extracomment>
+        <extracomment>The table follows at most so often; the eye reads no faster. Narrower tables leave to the menu of a row what is seldom needed. So long the button says that something was copied.</extracomment>
         <translation>已复制</translation>
     </message>
     <message>
@@ -2214,7 +2214,7 @@
     </message>
     <message>
         <source>By class</source>
-        <translation>按类别</translation>
+        <translation>按优先级</translation>
     </message>
     <message>
         <source>By client</source>
@@ -2572,7 +2572,7 @@
     </message>
     <message>
         <source>all places of its class were taken</source>
-        <translation>它所属类别的位置已全部占用</translation>
+        <translation>它所属优先级的名额已用完</translation>
     </message>
     <message>
         <source>the token budget was spent on others</source>

@@ -5,6 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from pagedeck.gui import advice_words
+from pagedeck.gui.advice.rule import Rule
+from pagedeck.gui.advice.rules import RULES
 from pagedeck.gui.advice.trial import SETTLE_S, Stage
 from pagedeck.gui.advice_page import AdvicePage, FindingCard, TrialCard
 from pagedeck.gui.advisor import LINGER_S, Advisor
@@ -21,6 +24,9 @@ from pytestqt.qtbot import QtBot
 
 from .evidence import EPOCH, Told
 from .scripted_link import ScriptedLink
+from .test_advice import CASES
+from .test_advice import Session as Evidenced
+from .test_i18n import foreign, visible_texts
 
 WASTING = {"tokens": 11_000, "contexts": 120}
 FRUGAL = WASTING | {"block_size": 8, "used": 1400, "blocks": 4000, "block_bytes": 1 << 18}
@@ -246,3 +252,26 @@ def test_a_low_window_shows_all_pages_without_words(window: MainWindow, qtbot: Q
     window.resize(1024, 560)
     qtbot.waitUntil(lambda: rail.button("map").toolButtonStyle() == style.ToolButtonIconOnly)
     qtbot.waitUntil(lambda: rail.file_button.geometry().bottom() <= rail.height())
+
+
+def test_nothing_of_it_is_left_in_english(session: Session, languages: Languages) -> None:
+    session.run(40, **WASTING | {"preemptions": 1, "redone": 100, "parked": 24_000})
+    session.follow()
+    session.run(70, **FRUGAL | {"preemptions": 1, "redone": 100, "parked": 24_000})
+    session.advisor.dismiss("idle_host")
+    languages.switch(Language.CHINESE)
+    session.qtbot.waitUntil(lambda: "建议" in texts(session.page))
+    assert session.page.cards and session.page.trials and session.page.restore_button.isVisible()
+    assert [text for _, text in visible_texts(session.page) if foreign(text)] == []
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.key)
+def test_every_rule_has_words_for_its_figures(rule: Rule, languages: Languages) -> None:
+    load, settings, _ = CASES[rule.key]
+    evidence = Evidenced().run(rule.seconds + 1, **load)
+    finding = evidence.found(**settings)[rule.key]
+    for language in Language:
+        languages.switch(language)
+        said = [advice_words.title(rule.key), advice_words.why(finding), advice_words.quantity(rule.quantity)]
+        assert all(said) and "%" not in said[1].replace("\u00a0%", "")
+        assert language is Language.ENGLISH or [text for text in said if foreign(text)] == []

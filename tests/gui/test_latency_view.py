@@ -9,8 +9,8 @@ import pytest
 from pagedeck.gui import theme
 from pagedeck.gui.chart import POINTS, format_value
 from pagedeck.gui.durations import EDGES
-from pagedeck.gui.i18n import Languages
-from pagedeck.gui.latency_view import LatencyView
+from pagedeck.gui.i18n import Language, Languages
+from pagedeck.gui.latency_view import SHEETS, LatencyView
 from pagedeck.gui.state import StepHistory
 from pagedeck.gui.step_split import PARTS, split_by_second
 from pagedeck.ipc.telemetry import Percentiles, StepRecord
@@ -19,6 +19,7 @@ from pytestqt.qtbot import QtBot
 
 from .feeder import Feeder
 from .scripted_link import ScriptedLink
+from .test_i18n import foreign, visible_texts
 
 
 class Shown:
@@ -230,7 +231,7 @@ def test_histograms_count_what_the_span_holds_by_class(shown: Shown, qtbot: QtBo
     assert sum(int(value.replace(",", "")) for _, value in histogram.key._shown) == 299 * 180
     choose_class(shown, "batch")
     assert histogram.bars.total == 299 * 60
-    assert histogram.told.text().startswith("17,940 measurements")
+    assert histogram.told.text().endswith(" · 17,940 measurements")
     assert [series.name for series, _ in histogram.key._shown] == ["batch"]
 
 
@@ -294,3 +295,13 @@ def test_an_older_engine_tells_nothing_of_its_machine(shown: Shown) -> None:
     assert visible(shown) == {"memory"}
     assert "does not tell" in shown.view.machine.note.text()
     assert [value for _, value in shown.view.machine.charts["memory"]._values._shown] == ["3.0\u00a0GiB", "–"]
+
+
+@pytest.mark.parametrize("sheet", SHEETS)
+def test_nothing_of_a_sheet_is_left_in_english(shown: Shown, languages: Languages, qtbot: QtBot, sheet: str) -> None:
+    measure(shown, 5, gpu=True)
+    shown.view.show_sheet(sheet)
+    languages.switch(Language.CHINESE)
+    qtbot.waitUntil(lambda: shown.view.sheet_buttons[2].text() == "机器")
+    shown.view.refresh()
+    assert [text for _, text in visible_texts(shown.view) if foreign(text)] == []
