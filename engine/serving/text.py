@@ -50,8 +50,6 @@ class Text:
         return self._chat([_template_message(m) for m in message.messages or []], message.tools)
 
     def _chat(self, messages: list[dict[str, Any]], tools: list[dict[str, Any]]) -> list[int]:
-        from jinja2 import TemplateError
-
         if not messages:
             raise Refused("messages is empty; accepted is at least one.", field="messages")
         if not self.has_chat_template:
@@ -63,7 +61,7 @@ class Text:
             text = self._tokenizer.apply_chat_template(
                 messages, tools=tools or None, add_generation_prompt=True, tokenize=False
             )
-        except TemplateError as error:
+        except Exception as error:  # a template is a program, and what it makes of messages is up to them
             raise Refused(f"The model's chat template takes other messages: {error}.", field="messages") from error
         return self._encode(text, special=False)  # the template writes them itself
 

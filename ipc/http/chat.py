@@ -25,11 +25,12 @@ from .schema import (
     ChunkChoice,
     Delta,
     FinishReason,
+    Tool,
     ToolCall,
     ToolCallDelta,
     TopLogprob,
 )
-from .tools import ToolUse, forced_schema, tool_use
+from .tools import NO_PARAMETERS, ToolUse, forced_schema, tool_use
 
 
 class Conversation:
@@ -48,7 +49,7 @@ class Conversation:
         offered = request.tools or [] if self.tools.offered else []
         self._submit = Submit(
             messages=[_message(turn, f"messages[{i}]") for i, turn in enumerate(request.messages)],
-            tools=[msgspec.to_builtins(tool) for tool in offered],
+            tools=[_tool(tool) for tool in offered],
             sampling=self.sampling,
             priority=priority_of(request),
         )
@@ -174,6 +175,12 @@ def _message(turn: ChatTurn, place: str) -> ChatMessage:
         tool_call_id=turn.tool_call_id or "",
         name=turn.name or "",
     )
+
+
+def _tool(tool: Tool) -> dict[str, Any]:
+    """A tool as chat templates know it, which look for its parameters."""
+    function = {"parameters": NO_PARAMETERS, **msgspec.to_builtins(tool.function)}
+    return {"type": tool.type, "function": function}
 
 
 def _text(turn: ChatTurn, place: str) -> str:

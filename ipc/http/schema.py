@@ -100,7 +100,7 @@ class ChatTurn(msgspec.Struct):
     tool_call_id: str | None = None
 
 
-class FunctionTool(msgspec.Struct, omit_defaults=True):
+class FunctionTool(msgspec.Struct, omit_defaults=True, forbid_unknown_fields=True):
     """``parameters``: a JSON schema of the call's arguments."""
 
     name: Annotated[str, Meta(min_length=1, max_length=64)]
@@ -109,7 +109,7 @@ class FunctionTool(msgspec.Struct, omit_defaults=True):
     strict: bool | None = None
 
 
-class Tool(msgspec.Struct):
+class Tool(msgspec.Struct, forbid_unknown_fields=True):
     type: Literal["function"]
     function: FunctionTool
 

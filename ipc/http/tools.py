@@ -15,6 +15,9 @@ import msgspec
 from ..vocabulary import Refused
 from .schema import ChatRequest, FunctionCall, FunctionTool, NamedTool, ToolCall
 
+#: The schema of a tool that states none.
+NO_PARAMETERS: dict[str, Any] = {"type": "object", "properties": {}, "additionalProperties": False}
+
 _OPEN, _CLOSE = "<tool_call>", "</tool_call>"
 #: What stands before calls that are the whole answer.
 _MARKERS = ("<|python_tag|>", "[TOOL_CALLS]")
@@ -75,7 +78,7 @@ def forced_schema(use: ToolUse, tools: list[FunctionTool]) -> str:
 
 
 def _parameters(tool: FunctionTool) -> dict[str, Any]:
-    return {"type": "object", **(tool.parameters or {"properties": {}, "additionalProperties": False})}
+    return {"type": "object", **(tool.parameters or NO_PARAMETERS)}
 
 
 def _text(schema: dict[str, Any]) -> str:

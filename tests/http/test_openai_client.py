@@ -171,6 +171,14 @@ def test_a_model_is_made_to_call_a_tool(client: openai.OpenAI, model: str) -> No
     assert choice.message.tool_calls[0].function.name in ("light", "radio")
 
 
+def test_a_tool_without_parameters_takes_none(client: openai.OpenAI, model: str) -> None:
+    tools: list[Any] = [{"type": "function", "function": {"name": "bell"}}]
+    given: dict[str, Any] = {"model": model, "messages": HELLO, "tools": tools, "max_tokens": 20}
+    choice = client.chat.completions.create(tool_choice="required", **given).choices[0]
+    assert choice.message.tool_calls and choice.message.tool_calls[0].type == "function"
+    assert json.loads(choice.message.tool_calls[0].function.arguments) == {}
+
+
 def newest(direct: Client) -> RequestRow:
     """The engine's request that came last."""
     return max(direct.snapshot().requests, key=lambda row: row.number)
@@ -303,6 +311,12 @@ def test_a_full_queue_is_said_with_the_time_to_wait(engine: Any, client: openai.
         ({"functions": [{"name": "f"}]}, "functions", "state tools"),
         ({"max_token": 3}, "max_token", "There is no field 'max_token'"),
         ({"tool_choice": "required"}, "tool_choice", "without tools"),
+        ({"tools": [{"type": "function", "function": {"nam": "f"}}]}, "tools[0].function.nam", "There is no field"),
+        (
+            {"tools": [{"type": "function", "function": {"name": "f", "parameters": 3}}]},
+            "tools[0].function.parameters",
+            "3",
+        ),
         ({"tools": [*TOOLS[:1], *TOOLS[:1]]}, "tools", "two of the same name"),
         (
             {"tools": TOOLS, "tool_choice": {"type": "function", "function": {"name": "oven"}}},
