@@ -85,9 +85,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _show_attached(app: QApplication, source: Source) -> int:
     """A window on another server's prefix cache and no other. Raises :class:`Refused` for an address that is none."""
-    window = AttachedWindow(AttachedLink(source))
     for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: window.close())
+        signal.signal(number, lambda *_: QTimer.singleShot(0, app.closeAllWindows))
+    window = AttachedWindow(AttachedLink(source))
     window.show()
     awake = _keep_awake()
     code = app.exec()

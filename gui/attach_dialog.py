@@ -26,7 +26,9 @@ class AttachDialog(Translated, QDialog):
         self.refusal = QLabel(wordWrap=True)
         self.refusal.setProperty("role", "error")
         self.refusal.hide()
-        self.buttons = QDialogButtonBox(QDialogButtonBox.StandardButton.Ok | QDialogButtonBox.StandardButton.Cancel)
+        self.buttons = QDialogButtonBox()
+        self._attach = self.buttons.addButton("", QDialogButtonBox.ButtonRole.AcceptRole)
+        self._cancel = self.buttons.addButton("", QDialogButtonBox.ButtonRole.RejectRole)
         self.buttons.accepted.connect(self.accept)
         self.buttons.rejected.connect(self.reject)
         self._labels = [QLabel() for _ in range(3)]
@@ -87,5 +89,5 @@ class AttachDialog(Translated, QDialog):
             self.tr("Where the server repeats what it published before; without it the map is partial.")
         )
         self.metrics.setToolTip(self.tr("Tells how many blocks the server has, and how full they are."))
-        self.buttons.button(QDialogButtonBox.StandardButton.Ok).setText(self.tr("Attach"))
-        self.buttons.button(QDialogButtonBox.StandardButton.Cancel).setText(self.tr("Cancel"))
+        self._attach.setText(self.tr("Attach"))
+        self._cancel.setText(self.tr("Cancel"))

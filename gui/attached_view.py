@@ -28,6 +28,7 @@ class AttachedView(Translated, QWidget):
         super().__init__()
         self.medium = medium
         self._pool = pool
+        self._usage: float | None = None
         image = BlockImage(pool.tier)
         image.set_colouring(colouring)
         self.canvas = PoolCanvas(image)
@@ -60,13 +61,14 @@ class AttachedView(Translated, QWidget):
         if selected is not None and selected not in self._pool.blocks:
             self.select(None)
         self.canvas.refresh(step)
-        self._write(usage)
+        self._usage = usage
+        self._write()
         if self._card.isVisible():
             self._hovered(self.canvas.hovered)
 
     def set_colouring(self, colouring: Colouring) -> None:
+        """Shown with the next :meth:`draw`."""
         self.canvas.image.set_colouring(colouring)
-        self.canvas.refresh(self.canvas.image.step)
 
     def select(self, slot: int | None) -> None:
         """Follow a block's prefix; None follows none."""
@@ -75,7 +77,7 @@ class AttachedView(Translated, QWidget):
         path = [] if known is None else self._pool.lineage(known)
         self.canvas.trace(np.array(path, np.uint32), ordered=True)
 
-    def _write(self, usage: float | None) -> None:
+    def _write(self) -> None:
         pool, count = self._pool, quantities.count
         if not pool.tier.block_size:
             self._figures.setText("")
@@ -90,8 +92,8 @@ class AttachedView(Translated, QWidget):
             parts.append(
                 fill_in(self.tr("%1 of %2 blocks"), quantities.percent(len(pool) / pool.capacity), count(pool.capacity))
             )
-        if usage is not None:
-            parts.append(fill_in(self.tr("in use by requests, says the server: %1"), quantities.percent(usage)))
+        if self._usage is not None:
+            parts.append(fill_in(self.tr("in use by requests, says the server: %1"), quantities.percent(self._usage)))
         parts.append(fill_in(self.tr("%1 stored, %2 removed"), count(pool.stored), count(pool.removed)))
         self._figures.setText(" · ".join(parts))
 
@@ -106,6 +108,9 @@ class AttachedView(Translated, QWidget):
 
     def retranslate(self) -> None:
         self.canvas.setAccessibleName(fill_in(self.tr("Cached blocks in %1"), self.medium))
+        self._write()
+        if self._card.isVisible():
+            self._hovered(self.canvas.hovered)
 
 
 class AttachedCard(Card):

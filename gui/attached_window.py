@@ -109,6 +109,7 @@ class AttachedWindow(Translated, QWidget):
         self._scale.set_colouring(self._chosen, 0)
         for view in self.views.values():
             view.set_colouring(self._chosen)
+        self.draw()
 
     @property
     def _chosen(self) -> Colouring:

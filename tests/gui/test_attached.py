@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import http.server
+import os
 import struct
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -20,6 +23,7 @@ from pagedeck.gui.attached_link import AttachedLink, Source
 from pagedeck.gui.attached_window import AttachedWindow
 from pagedeck.gui.block_image import Colouring
 from pagedeck.gui.i18n import Language, Languages
+from pagedeck.gui.main_window import MainWindow
 from pagedeck.ipc.kv_events import AllBlocksCleared, BlockRemoved, BlockStored, EventBatch
 from pagedeck.ipc.vocabulary import BlockState
 from pytestqt.qtbot import QtBot
@@ -129,7 +133,7 @@ def server() -> Iterator[Server]:
 
 
 @pytest.fixture
-def window(server: Server, languages: Languages, qtbot: QtBot) -> Iterator[AttachedWindow]:
+def attached(server: Server, languages: Languages, qtbot: QtBot) -> Iterator[AttachedWindow]:
     made = AttachedWindow(AttachedLink(server.source))
     qtbot.addWidget(made, before_close_func=lambda widget: widget.close())
     made.show()
@@ -138,9 +142,9 @@ def window(server: Server, languages: Languages, qtbot: QtBot) -> Iterator[Attac
 
 
 def test_both_forms_are_drawn_and_the_map_says_that_it_is_partial(
-    window: AttachedWindow, server: Server, qtbot: QtBot
+    attached: AttachedWindow, server: Server, qtbot: QtBot
 ) -> None:
-    assert "Nothing was told yet" in window._invitation._text.text()
+    assert "Nothing was told yet" in attached._invitation._text.text()
     server.tell(["BlockStored", [1, -2], None, [1, 2, 3, 4], 2, None])
     stored = {
         "type": "BlockStored",
@@ -150,46 +154,46 @@ def test_both_forms_are_drawn_and_the_map_says_that_it_is_partial(
         "block_size": 2,
     }
     server.tell(stored | {"medium": "CPU"}, stored, whole=True)
-    qtbot.waitUntil(lambda: window._link.sequence == 6, timeout=WAIT_MS)
-    device = window.views["GPU"]
-    assert device.canvas.image.tier.counts[BlockState.CACHED] == 3 and set(window.views) == {"GPU", "CPU"}
+    qtbot.waitUntil(lambda: attached._link.sequence == 6, timeout=WAIT_MS)
+    device = attached.views["GPU"]
+    assert device.canvas.image.tier.counts[BlockState.CACHED] == 3 and set(attached.views) == {"GPU", "CPU"}
     assert "3 blocks × 2 tokens = 6 tokens" in device._figures.text()
-    assert "Partial since attach" in window._notice.text() and window._notice.isVisible()
-    assert not window._invitation.isVisible()
+    assert "Partial since attach" in attached._notice.text() and attached._notice.isVisible()
+    assert not attached._invitation.isVisible()
     device.canvas.blockClicked.emit(2)
     assert device.canvas.image.traced.tolist() == [0, 2]
     device.canvas.blockHovered.emit(2)
     assert device._card.isVisible()
     assert "5 6" in device._card._tokens.text() and "block 2 of its prefix" in device._card._body.text()
     server.tell({"type": "BlockRemoved", "block_hashes": [b"x"]})
-    qtbot.waitUntil(lambda: window._link.sequence == 7, timeout=WAIT_MS)
+    qtbot.waitUntil(lambda: attached._link.sequence == 7, timeout=WAIT_MS)
     assert device.canvas.selected is None and not device._card.isVisible()
 
 
 def test_letting_go_keeps_the_map_and_attaching_again_begins_anew(
-    window: AttachedWindow, server: Server, qtbot: QtBot
+    attached: AttachedWindow, server: Server, qtbot: QtBot
 ) -> None:
     server.tell(["BlockStored", [1], None, [1, 2], 2, None])
-    qtbot.waitUntil(lambda: window._link.sequence == 5, timeout=WAIT_MS)
-    window.disconnecting.click()
-    assert not window._link.open and window.disconnecting.text() == "Attach again"
-    assert "disconnected" in window._facts.text() and len(window._link.cache.device) == 1
-    window.disconnecting.click()
-    assert window._link.open and not len(window._link.cache.device)
+    qtbot.waitUntil(lambda: attached._link.sequence == 5, timeout=WAIT_MS)
+    attached.disconnecting.click()
+    assert not attached._link.open and attached.disconnecting.text() == "Attach again"
+    assert "disconnected" in attached._facts.text() and len(attached._link.cache.device) == 1
+    attached.disconnecting.click()
+    assert attached._link.open and not len(attached._link.cache.device)
     server.wait_for_subscriber()
     server.tell(["BlockStored", [2], None, [1, 2], 2, None])
-    qtbot.waitUntil(lambda: window._link.sequence == 6, timeout=WAIT_MS)
-    assert [block.hash for block in window._link.cache.device.blocks.values()] == [2]
+    qtbot.waitUntil(lambda: attached._link.sequence == 6, timeout=WAIT_MS)
+    assert [block.hash for block in attached._link.cache.device.blocks.values()] == [2]
 
 
 def test_it_speaks_chinese_and_colours_by_age(
-    window: AttachedWindow, server: Server, languages: Languages, qtbot: QtBot
+    attached: AttachedWindow, server: Server, languages: Languages, qtbot: QtBot
 ) -> None:
-    window.colouring.setCurrentIndex(1)
-    assert window.views["GPU"].canvas.image.colouring is Colouring.AGE
+    attached.colouring.setCurrentIndex(1)
+    assert attached.views["GPU"].canvas.image.colouring is Colouring.AGE
     languages.switch(Language.CHINESE)
-    qtbot.waitUntil(lambda: window.fit.text() == "适应窗口", timeout=WAIT_MS)
-    assert "Disconnect" not in window.disconnecting.text()
+    qtbot.waitUntil(lambda: attached.fit.text() == "适应窗口", timeout=WAIT_MS)
+    assert "Disconnect" not in attached.disconnecting.text()
 
 
 def test_the_dialog_says_why_an_address_is_refused(languages: Languages, qtbot: QtBot) -> None:
@@ -247,3 +251,41 @@ def test_our_own_engine_is_shown_whole_with_its_capacity(
             assert "of 256 blocks" in window.views["GPU"]._figures.text()
     web.shutdown()
     web.server_close()
+
+
+def test_the_menu_opens_a_window_that_ends_with_the_apps(window: MainWindow, server: Server, qtbot: QtBot) -> None:
+    window.files.attaching.trigger()
+    dialog = window.findChild(AttachDialog)
+    assert dialog is not None and dialog.isVisible()
+    dialog.endpoint.setText(server.source.endpoint)
+    dialog.accept()
+    [opened] = window.files.attached
+    assert opened.isVisible() and opened._link.source == server.source
+    server.wait_for_subscriber()
+    window.close()
+    assert not window.files.attached and not opened._link.open
+
+
+def test_the_command_says_why_it_cannot_attach() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "pagedeck", "attach", "nowhere"],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env=os.environ | {"QT_QPA_PLATFORM": "offscreen"},
+    )
+    assert done.returncode == 1 and "endpoint is 'nowhere'" in done.stderr
+
+
+def test_the_command_shows_a_window_until_it_is_told_to_end(server: Server) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "pagedeck", "attach", server.source.endpoint],
+        env=os.environ | {"QT_QPA_PLATFORM": "offscreen"},
+    )
+    try:
+        server.wait_for_subscriber()
+        process.terminate()
+        assert process.wait(60) == 0
+    finally:
+        process.kill()
+        process.wait()
