@@ -375,4 +375,8 @@ def _bench(options: argparse.Namespace) -> int:
         from .commands import load
 
         return int(getattr(load, options.suite)(**chosen))
+    if options.suite == "claims":
+        from .commands.claims import claims
+
+        return claims(**chosen)
     return int(getattr(bench, options.suite)(**chosen))

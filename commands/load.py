@@ -11,8 +11,8 @@ from ..bench import results, traces, variants
 from ..bench.changes import changes
 from ..bench.figures import FIGURES, Limits, good, goodput
 from ..bench.noise import interval
-from ..bench.own import started
 from ..bench.results import Results
+from ..bench.shape import shape_of
 from ..bench.workload import Item, make_load
 from ..engine.config import EngineConfig
 from ..engine.model.checkpoint import locate
@@ -45,21 +45,20 @@ def run(
     threads = threads or os.cpu_count() or 1
     with Progress() as progress:
         model = locate(EngineConfig(), progress).folder
-        with started(model, threads, progress) as client:
-            status = client.status()
+        shape = shape_of(model)
         items: list[Item]
         if lines is None:
             items = make_load(
                 load,
                 requests,
                 seed=seed,
-                vocabulary=status.vocabulary,
-                context_length=status.context_length,
+                vocabulary=shape.vocabulary,
+                context_length=shape.context_length,
                 arrivals=arrivals,
             )
         else:
             items = traces.items(
-                lines, seed=seed, vocabulary=status.vocabulary, context_length=status.context_length, speed=speed
+                lines, seed=seed, vocabulary=shape.vocabulary, context_length=shape.context_length, speed=speed
             )
         facts: dict[str, Any] = {"name": trace or load, "requests": len(items), "seed": seed, "threads": threads}
         facts |= {"arrivals": arrivals} if arrivals else {}

@@ -127,6 +127,13 @@ def _add_loads(suites: Any) -> None:
     compare.add_argument(
         "--fail-on-regression", dest="fail", action="store_true", help="exit with 1 if a figure is worse beyond noise"
     )
+    claims = suites.add_parser("claims", help="what is said of paging and continuous batching, measured here")
+    claims.add_argument("--only", default="", metavar="NAMES", help="some of the rows, separated by commas")
+    claims.add_argument("--list", dest="listed", action="store_true", help="say which rows there are")
+    claims.add_argument("--repeat", type=int, default=2, help="runs of each (default %(default)s)")
+    claims.add_argument("--threads", type=int, help="CPU threads of each system (default: one a core)")
+    claims.add_argument("--seed", type=int, default=0, help="of the loads (default %(default)s)")
+    claims.add_argument("--output", default="bench-claims.json", help="where results go (default %(default)s)")
     report = suites.add_parser("report", help="the page with pictures of a file of results")
     report.add_argument("file", metavar="FILE")
     report.add_argument("--output", help="(default: beside it, .html)")

@@ -11,7 +11,7 @@ import itertools
 import random
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -256,27 +256,35 @@ class SimulationReport:
         return asdict(self)
 
 
-def simulate(simulation: Simulation, report: Progress = lambda text, share: None) -> SimulationReport:
-    """Run the whole trace until its last request has ended."""
+def simulate(
+    simulation: Simulation,
+    report: Progress = lambda text, share: None,
+    *,
+    arrivals: Iterable[Arrival] | None = None,
+    watch: Callable[[Engine], None] = lambda engine: None,
+) -> SimulationReport:
+    """Run the whole trace, or other ``arrivals`` in order, until the last request has ended. ``watch`` is shown the
+    engine before."""
     begun = time.perf_counter()
     calm()
     device = SimulatedDevice(simulation.speeds, simulation.num_blocks * simulation.block_size)
     engine = make_engine(simulation, device)
-    watch = _Watch(engine)
-    arrivals = trace(simulation)
-    upcoming = next(arrivals, None)
+    watch(engine)
+    watcher = _Watch(engine)
+    coming = iter(arrivals if arrivals is not None else trace(simulation))
+    upcoming = next(coming, None)
     while upcoming is not None or engine.has_work:
         while upcoming is not None and (upcoming.time <= device.now or not engine.has_work):
             device.now = max(device.now, upcoming.time)
             submit(engine, upcoming)
-            upcoming = next(arrivals, None)
-        result = watch.step()
+            upcoming = next(coming, None)
+        result = watcher.step()
         for request in result.ended:
             del device.lengths[request.number]
         if engine.step_number % 100 == 0:
             done = engine.metrics.counters.finished
             report(f"{done:,} of {simulation.requests:,} requests", done / simulation.requests)
-    return watch.report(time.perf_counter() - begun)
+    return watcher.report(time.perf_counter() - begun)
 
 
 def make_engine(simulation: Simulation, device: SimulatedDevice) -> Engine:
