@@ -26,13 +26,16 @@ from .request import Request, Sequence, StepPlan, Work
 from .rules import MakeRules, Rules, wordless
 from .scheduling.beam import BeamSearch, Hypothesis
 from .scheduling.cost import Speeds
-from .scheduling.scheduler import DEFAULT_BUDGET, Scheduler
+from .scheduling.scheduler import DEFAULT_BUDGET, MAX_BUDGET, Scheduler
 from .scores import Scores
 
 if TYPE_CHECKING:
     from .model.detokenizer import TextStream
 
 log = logging.getLogger(__name__)
+
+#: Beside decodes prompts come in chunks with which a step takes no longer: four tokens a second are about what is read.
+BRISK_SECONDS = 0.25
 
 #: How many ended requests stay known, and how many tokens they may hold between them.
 ENDED_KEPT = 1_000
@@ -312,6 +315,9 @@ class Engine:
         report = self._report(step)
         if report.prefill_tokens > report.decode_tokens:
             self.speeds.prefill.add(report.prefill_tokens, step.forward_ms / 1e3)
+        if report.prefill_tokens:
+            self.speeds.mixed.add(report.prefill_tokens + report.decode_tokens, step.forward_ms / 1e3)
+            self.scheduler.brisk = self.speeds.tokens_within(BRISK_SECONDS, otherwise=MAX_BUDGET)
         self.speeds.link.add(step.bytes_copied, step.copy_ms / 1e3)
         self._note_step(report, step.redone)
         ended, self._unreported = self._unreported, []

@@ -34,6 +34,12 @@ class Speeds:
         self.link = Rate()  # bytes/s between the tiers
         self.copy = Rate()  # bytes/s moved within a tier
         self.prefill = Rate()  # tokens/s
+        self.mixed = Rate()  # tokens/s of steps with prompts in them, those of decodes beside them included
+
+    def tokens_within(self, seconds: float, otherwise: int) -> int:
+        """Tokens of a step with prompts in it that takes so long; ``otherwise`` until one was measured."""
+        rate = self.mixed.value
+        return otherwise if rate is None else int(rate * seconds)
 
     def swap_is_cheaper(self, swapped_bytes: int, tokens: int) -> bool:
         """Whether copying ``swapped_bytes`` out and back takes less time than computing ``tokens`` again.

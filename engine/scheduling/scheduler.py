@@ -48,6 +48,9 @@ DEFAULT_BUDGET = 256
 #: Waiting sequences that a plan names.
 WAITED_TOLD = 8
 
+#: Tokens of prompts that a step beside decodes may have, however slow the device: fewer would waste it.
+LEAST_CHUNK = 32
+
 #: Steps after which the forecast of what running sequences will take is made anew.
 FORECAST_STEPS = 8
 
@@ -66,6 +69,7 @@ class Scheduler:
         self.config = config
         self.prefers_swap = prefers_swap
         self.ceiling = MAX_BUDGET  # tokens in a step that the device's working memory is known to allow
+        self.brisk = MAX_BUDGET  # tokens in a step that who gets one a step does not notice as a pause
         self.running = Turns()
         self.waiting = Turns()
         self.swapped = 0  # how many of the waiting
@@ -193,10 +197,13 @@ class Scheduler:
         self._step = step
         self._draft.budget = self.budget
         self._keep_within_limits()
-        self._plan_prefills(self._plan_decodes())
+        prefills = self._plan_decodes()
+        if self._draft.decodes:
+            self._draft.chunk = max(LEAST_CHUNK, self.brisk - len(self._draft.decodes))
+        self._plan_prefills(prefills)
         draft, self._draft = self._draft, _Draft()
         plan = draft.plan()
-        plan.waited, plan.hold = self.waiting.order[:WAITED_TOLD], self._hold(draft.budget)
+        plan.waited, plan.hold = self.waiting.order[:WAITED_TOLD], self._hold(draft.left)
         return plan
 
     def _hold(self, budget: int) -> Hold:
@@ -259,12 +266,12 @@ class Scheduler:
                     self._draft.drop(sequence)
 
     def _plan_prefills(self, prefills: list[Sequence]) -> None:
-        """Fill the budget with prompts in turn order; admit waiting sequences as their turns come."""
+        """Fill what is left with prompts in turn order; admit waiting sequences as their turns come."""
         draft = self._draft
         admitting = True
         kept: Sequence | None = None  # has waited longest, and there is no room for it yet
         prefills.reverse()
-        while True:
+        while draft.chunk:
             while prefills and prefills[-1].state is not RequestState.RUNNING:
                 prefills.pop()
             sequence = prefills[-1] if prefills else None
@@ -273,7 +280,7 @@ class Scheduler:
                 if not self._admit(candidate, prefills, kept):
                     admitting = candidate.rank == AGED and kept is None
                     kept = candidate
-            elif sequence is None or not draft.budget:
+            elif sequence is None or not draft.left:
                 return
             else:
                 self._serve(prefills.pop())
@@ -281,7 +288,7 @@ class Scheduler:
     def _serve(self, sequence: Sequence) -> None:
         """Plan as many of the sequence's known tokens as the budget holds."""
         draft = self._draft
-        count = min(sequence.pending - sequence.awaits_fork, draft.budget, self.cache.chunk)
+        count = min(sequence.pending - sequence.awaits_fork, draft.left, self.cache.chunk)
         stop = sequence.computed + count
         if count > 0 and self._grow(sequence, stop):
             draft.add(Work(sequence, sequence.computed, count, stop == sequence.length))
@@ -604,6 +611,7 @@ class _Draft:
 
     def __init__(self) -> None:
         self.budget = 0  # tokens left
+        self.chunk = MAX_BUDGET  # of them for prompts
         self.decodes: dict[int, Work] = {}  # single tokens, by sequence number
         self.prefills: dict[int, Work] = {}
         self.unfinished: list[Sequence] = []  # served, but with known tokens left
@@ -612,14 +620,22 @@ class _Draft:
         self.swapped_out: list[Sequence] = []
         self.resumed: list[Sequence] = []
 
+    @property
+    def left(self) -> int:
+        """Tokens that prompts may still take."""
+        return min(self.budget, self.chunk)
+
     def add(self, work: Work) -> None:
+        """Plan a part of a prompt."""
         (self.decodes if work.count == 1 else self.prefills)[work.sequence.number] = work
         self.budget -= work.count
+        self.chunk -= work.count
 
     def drop(self, sequence: Sequence) -> None:
         work = self.decodes.pop(sequence.number, None) or self.prefills.pop(sequence.number, None)
         if work is not None:
             self.budget += work.count
+            self.chunk += work.count
 
     def plan(self) -> StepPlan:
         return StepPlan(

@@ -84,6 +84,56 @@ def test_an_urgent_prompt_overtakes_one_that_is_being_prefilled() -> None:
     assert_whole(batch, urgent)
 
 
+@one_at_a_time
+def test_beside_decodes_prompts_come_in_chunks_that_nobody_notices() -> None:
+    """As many tokens as the device was measured to compute in that time, and no fewer than a few."""
+    engine = make_engine(token_budget=200, num_blocks=256)
+    a = submit(engine, "a", prompt(150, 1), 20)
+    assert step(engine).report.entries == [(a.number, 150, True)], "nobody else waits for a token"
+    engine.runner.forward_ms = 2500.0  # for 150 tokens: 15 in a quarter of a second
+    b = submit(engine, "b", prompt(120, 2), 5)
+    c = submit(engine, "c", prompt(40, 3), 5, priority=0)
+    engine.scheduler.brisk = 60
+    assert step(engine).report.entries == [(a.number, 1, False), (c.number, 40, True), (b.number, 19, True)]
+    chunk = scheduler.LEAST_CHUNK
+    assert step(engine).report.entries == [(c.number, 1, False), (a.number, 1, False), (b.number, chunk, True)]
+    late = submit(engine, "late", prompt(40, 4), 5)
+    result = step(engine)
+    assert result.report.entries == [(c.number, 1, False), (a.number, 1, False), (b.number, chunk, True)]
+    assert result.report.hold == Hold.BUDGET
+    run(engine)
+    assert_whole(a, b, c, late)
+
+
+@one_at_a_time
+def test_a_spent_chunk_is_no_reason_to_displace_anybody() -> None:
+    engine = make_engine(token_budget=200, num_blocks=256)
+    engine.runner.forward_ms = 5000.0
+    low = submit(engine, "low", prompt(10, 1), 20, priority=20)
+    step(engine)
+    urgent = [submit(engine, f"u{i}", prompt(40, 2 + i), 3, priority=0) for i in range(3)]
+    assert step(engine).report.prefill_tokens == scheduler.LEAST_CHUNK
+    run(engine)
+    assert_whole(low, *urgent)
+    assert low.preemptions == 0
+
+
+@one_at_a_time
+def test_a_chunk_follows_the_speed_that_was_measured() -> None:
+    engine = make_engine(token_budget=200, num_blocks=256)
+    a = submit(engine, "a", prompt(100, 1), 30)
+    engine.runner.forward_ms = 500.0
+    step(engine)  # 100 tokens in half a second
+    b = submit(engine, "b", prompt(150, 2), 5)
+    assert step(engine).report.entries == [(a.number, 1, False), (b.number, 49, True)]
+    engine.runner.forward_ms = 50.0
+    for _ in range(20):
+        step(engine)
+    assert engine.scheduler.brisk > 50, "fifty tokens in fifty milliseconds"
+    run(engine)
+    assert_whole(a, b)
+
+
 def test_a_budget_of_one_token_serves_all() -> None:
     engine = make_engine(token_budget=1, num_blocks=16)
     requests = [submit(engine, f"r{i}", prompt(9, i), 4) for i in range(4)]
