@@ -160,12 +160,12 @@ def test_ten_thousand_rows_cost_no_more_than_linear(requests: dict[int, RequestR
         best = float("inf")
         for turn in range(5):
             many[amount + turn] = row(amount + turn, ttft_s=0.5)
-            started = time.perf_counter()
+            started = time.thread_time()
             model.refresh(range(40))
-            best = min(best, time.perf_counter() - started)
+            best = min(best, time.thread_time() - started)
         return best
 
-    assert cost(10_000) < 40 * cost(1_000)
+    assert cost(10_000) < 60 * cost(1_000)  # in processor time; if it were quadratic, it would be 100
 
 
 def test_only_visible_rows_are_told(requests: dict[int, RequestRow], qtbot: QtBot) -> None:
