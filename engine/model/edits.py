@@ -68,22 +68,22 @@ class Edits:
         """Repetition: "CTRL" (Keskar et al., 2019) as transformers has it; frequency and presence: OpenAI's API."""
         rows = to_device(torch.tensor(penalised), logits.device)
         theirs = [sequences[row] for row in penalised]
-        counts = self._counts.rows(theirs, [positions[row] for row in penalised], newest[rows], logits.shape[1])
+        tokens, counts = self._counts.of(theirs, [positions[row] for row in penalised], newest[rows], logits.shape[1])
         settings = [sequence.request.sampling for sequence in theirs]
 
         def column(values: list[float]) -> Tensor:
             return to_device(torch.tensor(values, dtype=logits.dtype), logits.device).unsqueeze(1)
 
-        values = logits[rows]
+        places = rows.unsqueeze(1), tokens
+        values = logits[places]
         if any(s.repetition_penalty != 1 for s in settings):
             repetition = column([s.repetition_penalty for s in settings])
-            repeated = torch.where(values > 0, values / repetition, values * repetition)
-            values = torch.where(counts > 0, repeated, values)
+            values = torch.where(values > 0, values / repetition, values * repetition)
         if any(s.frequency_penalty or s.presence_penalty for s in settings):
             output = counts >> 1
             values -= column([s.frequency_penalty for s in settings]) * output
             values -= column([s.presence_penalty for s in settings]) * (output > 0)
-        logits[rows] = values
+        logits[places] = values  # the same for a token that is there twice
 
     @staticmethod
     def _ban(logits: Tensor, sequences: list[Sequence], positions: list[int], asking: list[int]) -> None:

@@ -20,15 +20,16 @@ class Scoring:
         self._asking = [row for row, work in enumerate(works) if work.scored]
         self._wanted = [_alternatives(works[row]) for row in self._asking]
         self._rows = to_device(torch.tensor(self._asking), logits.device)
-        precision = torch.promote_types(logits.dtype, torch.float32)
-        self._logprobs = torch.log_softmax(logits[self._rows].to(precision), dim=-1)
+        self._logits = logits[self._rows].to(torch.promote_types(logits.dtype, torch.float32))
 
     def choose(self, tokens: Tensor) -> None:
         """Look up what is wanted, ``tokens`` (int64 [R]) having been chosen; the host does not wait."""
         chosen = tokens[self._rows].clamp(min=0).unsqueeze(1)
-        best = self._logprobs.topk(min(max(self._wanted), self._logprobs.shape[1]), dim=1)
-        self._found = [to_host(t) for t in (self._logprobs.gather(1, chosen)[:, 0], best.indices, best.values)]
-        del self._logprobs
+        total = self._logits.logsumexp(dim=1, keepdim=True)
+        best = self._logits.topk(min(max(self._wanted), self._logits.shape[1]), dim=1)
+        found = ((self._logits.gather(1, chosen) - total)[:, 0], best.indices, best.values - total)
+        self._found = [to_host(tensor) for tensor in found]
+        del self._logits
 
     def deliver(self, tokens: list[int]) -> None:
         """Give each work its scores, unless it has no token; the device has come so far. Log-probabilities of -inf
