@@ -5,6 +5,7 @@ The only file of the app that touches sockets.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import logging
 import threading
@@ -156,13 +157,13 @@ class _Wire:
                 if telemetry in ready:
                     self._receive_telemetry(telemetry)
                 for frame in self.line.due():
-                    control.send(frame)
+                    self._say(control, frame)
                 if self._incoming in ready:
                     self._incoming.recv()
                     outgoing = self._outbox.popleft()
                     leaving = isinstance(outgoing, Bye)
                     try:
-                        control.send(self.line.write(outgoing))
+                        self._say(control, self.line.write(outgoing))
                     except EngineError as error:
                         self._put(error.failed(outgoing.id))
         finally:
@@ -170,6 +171,10 @@ class _Wire:
             for socket in (monitor, telemetry, self._incoming):
                 socket.close(linger=0)
             control.close(linger=LINGER_MS)
+
+    def _say(self, control: zmq.Socket[bytes], frame: bytes) -> None:
+        with contextlib.suppress(zmq.Again):  # the socket has given up on the engine: the line will say so
+            control.send(frame, zmq.NOBLOCK)
 
     def _receive_telemetry(self, telemetry: zmq.Socket[bytes]) -> None:
         frames = telemetry.recv_multipart()

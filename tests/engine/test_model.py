@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -273,6 +274,21 @@ def test_a_disk_too_small_for_the_converted_model_is_said_with_numbers(
     said = refusal(gguf_file)
     assert re.search(r"cannot be stored in .* \([\d,]+ bytes are needed and 1,000 free\)", said)
     assert not list(cache.rglob("*tiny*"))
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="the system has no limit of file sizes")
+def test_a_disk_that_fills_up_while_a_model_is_converted(gguf_file: Path, cache: Path) -> None:
+    import resource
+
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, before[1]))  # a file that grows beyond is not written on
+    try:
+        said = refusal(gguf_file)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert "cannot be stored" in said and "PAGEDECK_CACHE" in said
+    assert not list(cache.rglob("*tiny*"))
+    assert load(gguf_file).name == gguf_file.stem
 
 
 def test_a_cache_that_is_no_folder_is_said(gguf_file: Path, cache: Path) -> None:

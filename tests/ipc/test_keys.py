@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import pagedeck
 import pytest
+from pagedeck.cli import main
 from pagedeck.commands import keys as command
 from pagedeck.ipc import folders
 from pagedeck.ipc.client import Client, EngineError, EngineGone
@@ -157,6 +159,35 @@ def test_telemetry_is_on_the_port_after_the_stated_one(board: Callable[..., Any]
         assert made.connection.telemetry == f"tcp://127.0.0.1:{port + 1}"
         return
     pytest.fail("no two neighbouring ports are free")
+
+
+# --- where a key's file is accepted -------------------------------------------------------------------------------
+
+
+def test_the_command_line_makes_uses_and_revokes_a_key(
+    board: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    board(listen=TCP)
+    monkeypatch.chdir(tmp_path)
+    assert main(["keys", "list"]) == 0
+    assert "only you can connect" in capsys.readouterr().err
+    assert main(["keys", "add", "alice"]) == 0
+    assert mode(tmp_path / "alice.json") == 0o600 and "alice.json connects to tcp://" in capsys.readouterr().out
+    assert main(["status", "--connection", "alice.json"]) == 0
+    assert "b · m · ready" in capsys.readouterr().out
+    assert main(["keys", "list"]) == 0
+    assert capsys.readouterr().out.startswith("alice  client    made ")
+    assert main(["keys", "revoke", "alice"]) == 0
+    assert main(["status", "--connection", "alice.json"]) == 1
+    assert "does not answer" in capsys.readouterr().out
+    assert main(["keys", "revoke", "alice"]) == 1
+    assert "no key named 'alice'" in capsys.readouterr().err
+
+
+def test_any_program_connects_with_the_file(board: Callable[..., Any], tmp_path: Path) -> None:
+    board(listen=TCP).answer(echo)
+    with pagedeck.connect(str(handed_over(tmp_path, "alice"))) as client:
+        assert client.submit("hello").text() == "hello"
 
 
 # --- files --------------------------------------------------------------------------------------------------------
