@@ -11,6 +11,9 @@ from .chart import Chart, Series, in_pairs
 from .i18n import fill_in
 from .state import EngineView, LatencyHistory
 
+#: Chart -> unit of its values.
+UNITS = {"cpu": "%", "memory": "B", "gpu_load": "%", "gpu_memory": "B", "power": "W", "heat": "°C"}
+
 #: Charts of a GPU, and the column of the history without which there is nothing to draw.
 GPU_CHARTS = {
     "gpu_load": "device_load",
@@ -25,29 +28,29 @@ class MachineView(QWidget):
 
     def __init__(self) -> None:
         super().__init__()
-        self.charts = {
-            "cpu": Chart(unit="%"),
-            "memory": Chart(unit="B"),
-            "gpu_load": Chart(unit="%"),
-            "gpu_memory": Chart(unit="B"),
-            "power": Chart(unit="W"),
-            "heat": Chart(unit="°C"),
-        }
+        self.charts: dict[str, Chart] = {}  # made when they are first seen: making them takes as long as a window
         self.note = QLabel(wordWrap=True)
         self.note.setProperty("role", "muted")
         self._gpu = ""  # its name
+        self._sheet = QWidget()
+        self._column = QVBoxLayout(self)
+        self._column.setContentsMargins(0, 0, 0, 0)
+        self._column.setSpacing(theme.GRID)
+        self._column.addWidget(self.note, 0, Qt.AlignmentFlag.AlignTop)
+
+    def _make(self) -> None:
+        self.charts = {name: Chart(unit=unit) for name, unit in UNITS.items()}
         self._sheet = in_pairs(self.charts.values())
-        layout = QVBoxLayout(self)
-        layout.setContentsMargins(0, 0, 0, 0)
-        layout.setSpacing(theme.GRID)
-        layout.addWidget(self._sheet, 1)
-        layout.addWidget(self.note, 0, Qt.AlignmentFlag.AlignTop)
+        self._column.insertWidget(0, self._sheet, 1)
+        self.retranslate()
 
     def draw(self, view: EngineView, span: int, now: float) -> None:
         """Show the last ``span`` seconds before ``now``."""
         history = view.latency
         if not len(history):
             return
+        if not self.charts:
+            self._make()
         ago = history.column("time") - now
         told = history.column("cpu_load")
         self.charts["cpu"].draw(span, ago, [_engine_load(history), told], top=1.0)
@@ -100,6 +103,8 @@ class MachineView(QWidget):
             self.charts[name].set_title(title, meaning)
 
     def restyle(self) -> None:
+        if not self.charts:
+            return
         palette = theme.current().palette
         whole = theme.mix(palette.prefill, palette.ink, 0.3)
         shared = (Series(self.tr("engine"), palette.decode, 2.0), Series(self.tr("machine"), whole, 1.5))
@@ -110,7 +115,8 @@ class MachineView(QWidget):
             self.charts[name].set_series((Series(self.tr("device"), palette.decode, 2.0),))
 
     def retranslate(self) -> None:
-        self._write_titles()
+        if self.charts:
+            self._write_titles()
         self.restyle()
 
 

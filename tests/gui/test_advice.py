@@ -80,8 +80,10 @@ def test_a_rule_speaks_under_its_load_and_under_no_other(key: str) -> None:
     assert found[key].changes == changes
     assert all(math.isfinite(value) for value in found[key].figures.values())
     assert [*found] == [key]
-    calm = Session().run(rule.seconds + 1)
-    assert calm.found() == {}
+
+
+def test_a_calm_engine_is_left_alone() -> None:
+    assert Session().run(61).found() == {}
 
 
 def test_the_evidence_is_what_the_engine_measured() -> None:
