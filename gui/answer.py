@@ -68,7 +68,7 @@ class MarkdownView(QTextBrowser):
     def _fit(self) -> None:
         margins = self.contentsMargins()
         height = self.document().size().height() + margins.top() + margins.bottom()
-        self.setFixedHeight(max(self.fontMetrics().lineSpacing() + 4, round(height) + 2))
+        self.setFixedHeight(max(self.fontMetrics().lineSpacing() + 4, round(height) + 4))
 
 
 class Sample(QWidget):

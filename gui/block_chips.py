@@ -11,6 +11,7 @@ from PySide6.QtWidgets import QSizePolicy, QToolTip, QWidget
 
 from ..ipc.vocabulary import BlockState
 from . import theme
+from .card import paint_focus
 
 _GAP = 3
 
@@ -98,6 +99,8 @@ class BlockChips(QWidget):
         last = min(len(self._blocks), (event.rect().bottom() // stride + 1) * columns)
         for position in range(first, last):
             self._paint_chip(painter, palette, position)
+        painter.end()
+        paint_focus(self)
 
     def _paint_chip(self, painter: QPainter, palette: theme.Palette, position: int) -> None:
         rect = self._rect(position).toRectF().adjusted(0.5, 0.5, -0.5, -0.5)

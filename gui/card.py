@@ -56,6 +56,14 @@ def paint_raised(widget: QWidget) -> None:
     painter.drawRoundedRect(QRectF(widget.rect()).adjusted(0.5, 0.5, -0.5, -0.5), 6, 6)
 
 
+def paint_focus(widget: QWidget, area: QWidget | None = None) -> None:
+    """Frame what paints itself while it has the keyboard; ``area`` is where, if not the widget itself."""
+    if widget.hasFocus():
+        painter = QPainter(area or widget)
+        painter.setPen(QColor(theme.current().palette.accent))
+        painter.drawRect((area or widget).rect().adjusted(0, 0, -1, -1))
+
+
 class QuietLabel(QLabel):
     """One line of secondary text that is cut with an ellipsis where room is short, instead of widening the window."""
 

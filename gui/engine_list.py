@@ -129,7 +129,7 @@ class EngineList(QObject):
         self._shown = (session.file, session.state)
         self._soon = QTimer(self, interval=LOOK_MS, singleShot=True)
         self._soon.timeout.connect(self.look)
-        self._watcher = QFileSystemWatcher([], self)
+        self._watcher = QFileSystemWatcher(parent=self)
         self._watcher.directoryChanged.connect(lambda _: self._soon.start())
         with contextlib.suppress(Refused):
             self._watcher.addPath(str(runtime_folder()))

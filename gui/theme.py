@@ -286,11 +286,12 @@ def style_sheet(palette: Palette) -> str:
     QAbstractSpinBox QLineEdit, QAbstractSpinBox QLineEdit:focus {{
         border: none; padding: 0 8px; background: transparent; }}
     QAbstractSpinBox::up-button, QAbstractSpinBox::down-button {{ width: 0; border: none; }}
-    QTextBrowser[role="answer"], QTextBrowser[role="answer"]:focus {{
-        border: none; background: transparent; padding: 0; }}
+    QTextBrowser[role="answer"] {{ border: 1px solid transparent; background: transparent; padding: 0; }}
+    QTextBrowser[role="answer"]:focus {{ border: 1px solid {palette.accent}; }}
     QTableView, QTreeView, QListView {{
-        border: none; background: {palette.surface}; gridline-color: {palette.line};
+        border: 1px solid {palette.surface}; background: {palette.surface}; gridline-color: {palette.line};
         selection-background-color: {mix(palette.surface, palette.accent, 0.2)}; selection-color: {palette.ink}; }}
+    QTableView:focus, QTreeView:focus, QListView:focus {{ border: 1px solid {palette.accent}; }}
     QTableView::item {{ padding: 0 5px; }}
     QHeaderView::up-arrow, QHeaderView::down-arrow {{
         subcontrol-position: top center; width: 8px; height: 6px; }}

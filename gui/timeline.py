@@ -24,6 +24,7 @@ from ..ipc.telemetry import StepRecord
 from ..ipc.vocabulary import BlockState
 from . import quantities, theme
 from .calm_scale import CalmScale
+from .card import paint_focus
 from .link import EngineLink
 from .selection import Selection
 from .state import CLASSES, StepHistory
@@ -136,6 +137,8 @@ class Timeline(QWidget):
             painter.setPen(QColor(palette.muted))
             text = self.tr("Each step of the engine appears here as a column, once a request runs.")
             painter.drawText(self.rect(), Qt.AlignmentFlag.AlignCenter | Qt.TextFlag.TextWordWrap, text)
+            painter.end()
+            paint_focus(self)
             return
         offset = self._steps.total - len(self._steps)
         part = slice(first - offset, end - offset)
@@ -152,6 +155,8 @@ class Timeline(QWidget):
                 painter.setBrush(Qt.BrushStyle.NoBrush)
                 plot = self._plot
                 painter.drawRect(QRectF(self._left(step) - 0.5, plot.top() - 0.5, self._column, plot.height()))
+        painter.end()
+        paint_focus(self)
 
     def _paint_axis(self, painter: QPainter, palette: theme.Palette, top: float) -> None:
         plot = self._plot

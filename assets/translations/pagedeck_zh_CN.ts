@@ -1533,7 +1533,7 @@
     <name>MachineView</name>
     <message>
         <source>This engine does not tell how busy its machine is.</source>
-        <extracomment>Charts of a GPU, and the column of the history without which there is nothing to draw.</extracomment>
+        <extracomment>Chart -&gt; unit of its values. Charts of a GPU, and the column of the history without which there is nothing to draw.</extracomment>
         <translation>这个引擎不提供其机器的负载情况。</translation>
     </message>
     <message>

@@ -11,21 +11,26 @@ from contextlib import contextmanager
 from typing import Any
 
 PROGRAM = """
-import json, sys, threading
+import itertools, json, logging, sys, threading
 from pagedeck.engine.config import EngineConfig
 from pagedeck.engine.serving import service
 
 def assemble(config, report):
     report("Looking for the model", None)
+    log = logging.getLogger("pagedeck.engine.flood")
+    for number in itertools.count() if flood else ():
+        log.warning("Line %d of a flood", number)
     threading.Event().wait()
 
 service._assemble = assemble
 what = json.loads(sys.argv[1])
+flood = what.pop("flood", False)
 sys.exit(service.serve(EngineConfig(model="/models/tiny"), owned=True, **what))
 """
 
 
 def command(name: str, **options: Any) -> list[str]:
+    """``flood``: it logs as fast as it can. Other options are those of ``serve``."""
     return [sys.executable, "-c", PROGRAM, json.dumps({"name": name} | options)]
 
 
