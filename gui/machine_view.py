@@ -42,6 +42,7 @@ class MachineView(QWidget):
         self.charts = {name: Chart(unit=unit) for name, unit in UNITS.items()}
         self._sheet = in_pairs(self.charts.values())
         self._column.insertWidget(0, self._sheet, 1)
+        self._sheet.show()
         self.retranslate()
 
     def draw(self, view: EngineView, span: int, now: float) -> None:
