@@ -10,7 +10,7 @@ from typing import NoReturn
 
 from . import __version__
 from .commands.serve import add_settings, stated_settings
-from .commands.suites import add_suites
+from .commands.suites import add_suites, add_tune
 from .ipc.vocabulary import KV_EVENTS_ADDRESS, KV_REPLAY_ADDRESS, Refused
 
 
@@ -90,7 +90,9 @@ def parser() -> argparse.ArgumentParser:
         "attach", help="show another server's prefix cache in a window", description="Show the prefix cache of vLLM, of "
         "SGLang or of `pagedeck serve --kv-events` as its KV events tell of it. It is only looked at.",
     )  # fmt: skip
-    attach.add_argument("endpoint", nargs="?", default=KV_EVENTS_ADDRESS, help="where it publishes (default %(default)s)")
+    attach.add_argument(
+        "endpoint", nargs="?", default=KV_EVENTS_ADDRESS, help="where it publishes (default %(default)s)"
+    )
     attach.add_argument(
         "--replay", metavar="ADDRESS", nargs="?", const=KV_REPLAY_ADDRESS, default="", help="where it repeats what it "
         "published before (without an address: %(const)s)",
@@ -230,6 +232,7 @@ def parser() -> argparse.ArgumentParser:
 
     bench = commands.add_parser("bench", help="measure")
     add_suites(bench)
+    add_tune(commands.add_parser("tune", help="find the settings that suit a load, with evidence"))
     return parser
 
 
@@ -279,6 +282,10 @@ def _run(options: argparse.Namespace) -> int:
             from .commands.doctor import doctor
 
             return doctor(as_json=options.json)
+        case "tune":
+            from .commands.tune import tune
+
+            return tune(**{name: value for name, value in vars(options).items() if name != "command"})
         case _:
             return _bench(options)
 

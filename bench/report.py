@@ -93,7 +93,12 @@ def _trials(results: Results) -> str:
         chosen.append(bool(results.chosen) and trial.settings == results.chosen)
     heads = ["stage", "settings", *names, ""]
     picture = _pareto(results) if len(names) > 1 else ""
-    return "<h2>What was tried</h2>" + picture + _table(heads, rows, frozenset(range(2, 2 + len(names))), chosen)
+    notes = "".join(f"<li>{escape(note)}</li>" for note in results.notes)
+    return (
+        f"<h2>What was tried</h2><ul>{notes}</ul>"
+        + picture
+        + _table(heads, rows, frozenset(range(2, 2 + len(names))), chosen)
+    )
 
 
 def _runs(results: Results) -> str:

@@ -56,6 +56,7 @@ class Results(msgspec.Struct, omit_defaults=True):
     claims: list[Claim] = []
     trials: list[Trial] = []
     chosen: dict[str, Any] = {}
+    notes: list[str] = []
     format: str = "pagedeck-bench"
     version: int = VERSION
 

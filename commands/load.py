@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,33 @@ from ..engine.config import EngineConfig
 from ..engine.model.checkpoint import locate
 from .bench import check_output, option
 from .terminal import Progress, table
+
+
+@dataclass(frozen=True, slots=True)
+class LoadOptions:
+    """What the command line says of a load."""
+
+    load: str
+    trace: str | None
+    requests: int
+    arrivals: str | None
+    speed: float
+    seed: int
+
+    def items(self, model: Path) -> list[Item]:
+        """The load, for the model in that folder."""
+        shape = shape_of(model)
+        size = {"vocabulary": shape.vocabulary, "context_length": shape.context_length}
+        if self.trace:
+            lines = traces.read_trace(Path(self.trace))[: self.requests]
+            return traces.items(lines, seed=self.seed, speed=self.speed, **size)
+        return make_load(self.load, self.requests, seed=self.seed, arrivals=self.arrivals, **size)
+
+    def facts(self, threads: int) -> dict[str, Any]:
+        """What tells one load from another, for a file of results."""
+        facts = {"name": self.trace or self.load, "requests": self.requests, "seed": self.seed, "threads": threads}
+        facts |= {"arrivals": self.arrivals} if self.arrivals else {}
+        return facts | ({"speed": self.speed} if self.trace else {})
 
 
 def run(
@@ -41,28 +69,12 @@ def run(
     names = [name.strip() for name in systems.split(",") if name.strip()]
     variants.check_names(names)
     chosen = [_pair(setting) for setting in settings]
-    lines = traces.read_trace(Path(trace))[:requests] if trace else None
+    wanted = LoadOptions(load, trace, requests, arrivals, speed, seed)
     threads = threads or os.cpu_count() or 1
     with Progress() as progress:
         model = locate(EngineConfig(), progress).folder
-        shape = shape_of(model)
-        items: list[Item]
-        if lines is None:
-            items = make_load(
-                load,
-                requests,
-                seed=seed,
-                vocabulary=shape.vocabulary,
-                context_length=shape.context_length,
-                arrivals=arrivals,
-            )
-        else:
-            items = traces.items(
-                lines, seed=seed, vocabulary=shape.vocabulary, context_length=shape.context_length, speed=speed
-            )
-        facts: dict[str, Any] = {"name": trace or load, "requests": len(items), "seed": seed, "threads": threads}
-        facts |= {"arrivals": arrivals} if arrivals else {}
-        found = results.new("run", load=facts)
+        items = wanted.items(model)
+        found = results.new("run", load=wanted.facts(threads))
         for turn in range(repeat):
             for name in names:
 

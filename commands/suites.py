@@ -91,20 +91,54 @@ def add_suites(parser: argparse.ArgumentParser) -> None:
     _add_loads(suites)
 
 
-def _add_loads(suites: Any) -> None:
-    """Loads of one's own, and what became of them."""
-    run = suites.add_parser("run", help="a load on this engine, with one thing off, and on static batches")
-    run.add_argument(
+def add_tune(parser: argparse.ArgumentParser) -> None:
+    """Give ``pagedeck tune`` its options."""
+    _load_options(parser)
+    parser.add_argument(
+        "--objective", default="throughput", help="throughput, latency or goodput (default %(default)s)"
+    )
+    _limit_options(parser)
+    parser.add_argument("--minutes", type=float, default=15.0, help="the longest search (default %(default)g)")
+    parser.add_argument("--threads", type=int, help="CPU threads (default: one a core)")
+    parser.add_argument(
+        "--apply", metavar="ENGINE", nargs="?", const="", help="set what was chosen on a running engine (default: the "
+        "only one)",
+    )  # fmt: skip
+    parser.add_argument("--undo", action="store_true", help="take back what --apply did last, and do nothing else")
+    parser.add_argument(
+        "--output", default="tune.json", help="where results go; a search that was interrupted goes on from there "
+        "(default %(default)s)",
+    )  # fmt: skip
+
+
+def _load_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
         "--load", default="chat", help="chat, multi-turn, documents, batch, burst or mixed (default %(default)s)"
     )
-    run.add_argument("--trace", metavar="FILE", help="repeat a trace instead: Pagedeck's, BurstGPT's or Mooncake's")
-    run.add_argument("--requests", type=int, default=40, help="(default %(default)s)")
-    run.add_argument(
+    parser.add_argument("--trace", metavar="FILE", help="repeat a trace instead: Pagedeck's, BurstGPT's or Mooncake's")
+    parser.add_argument("--requests", type=int, default=40, help="(default %(default)s)")
+    parser.add_argument(
         "--arrivals",
         metavar="HOW",
         help="at-once, poisson:RATE, burst:SIZE:SECONDS or closed:CLIENTS (default: as the load is)",
     )
-    run.add_argument("--speed", type=float, default=1.0, help="how much faster than a trace was (default %(default)s)")
+    parser.add_argument(
+        "--speed", type=float, default=1.0, help="how much faster than a trace was (default %(default)s)"
+    )
+    parser.add_argument("--seed", type=int, default=0, help="of the load (default %(default)s)")
+
+
+def _limit_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--ttft-limit", type=float, metavar="SECONDS", help="a first token later than this is not good")
+    parser.add_argument(
+        "--itl-limit", type=float, metavar="SECONDS", help="nor are tokens (95 %% of them) further apart"
+    )
+
+
+def _add_loads(suites: Any) -> None:
+    """Loads of one's own, and what became of them."""
+    run = suites.add_parser("run", help="a load on this engine, with one thing off, and on static batches")
+    _load_options(run)
     run.add_argument(
         "--systems",
         default="pagedeck",
@@ -114,12 +148,10 @@ def _add_loads(suites: Any) -> None:
     )
     run.add_argument("--repeat", type=int, default=1, help="runs of each system, in turns (default %(default)s)")
     run.add_argument("--threads", type=int, help="CPU threads of each system (default: one a core)")
-    run.add_argument("--seed", type=int, default=0, help="of the load (default %(default)s)")
     run.add_argument(
         "--setting", dest="settings", action="append", default=[], metavar="NAME=VALUE", help="a setting of the engine"
     )
-    run.add_argument("--ttft-limit", type=float, metavar="SECONDS", help="a first token later than this is not good")
-    run.add_argument("--itl-limit", type=float, metavar="SECONDS", help="nor are tokens (95 %% of them) further apart")
+    _limit_options(run)
     run.add_argument("--output", default="bench-run.json", help="where results go (default %(default)s)")
     compare = suites.add_parser("compare", help="what changed between two results, beyond noise")
     compare.add_argument("before", metavar="BEFORE")

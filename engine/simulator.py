@@ -77,6 +77,7 @@ class Simulation:
     load: float = 1.05  # arriving work per unit of what the device can do with all places taken
     seed: int = 0
     prefix_caching: bool = True
+    contiguous_blocks: int = 0
     contiguous: bool = False  # as EngineConfig.allocation
     speeds: Speeds = field(default_factory=Speeds)
 
@@ -247,6 +248,8 @@ class SimulationReport:
     thrash: float  # work redone ÷ work done
     classes: dict[str, ClassReport]
     jain: float  # over the requests of all classes
+    ttft_p95_s: float  # virtual
+    e2e_p95_s: float
     schedule_us_p50: float  # planning a step
     schedule_us_p99: float
     core_us_p50: float  # all of a step but the device: also what commits, reads and reports it
@@ -304,6 +307,7 @@ def make_engine(simulation: Simulation, device: SimulatedDevice) -> Engine:
             simulation.block_size,
             simulation.num_host_blocks,
             prefix_caching=simulation.prefix_caching,
+            contiguous_blocks=simulation.contiguous_blocks,
         )
     )
     return Engine(
@@ -348,6 +352,7 @@ class _Watch:
         self._waits: dict[str, list[float]] = defaultdict(list)
         self._ttfts: dict[str, list[float]] = defaultdict(list)
         self._speeds: dict[str, list[float]] = defaultdict(list)
+        self._ends: list[float] = []
 
     def step(self) -> StepResult:
         device, pool = self._device, self._engine.cache.device
@@ -360,6 +365,7 @@ class _Watch:
             name = priority_name(request.priority)
             self._waits[name].append(request.queue_s or 0.0)
             self._ttfts[name].append(request.ttft_s or 0.0)
+            self._ends.append(request.e2e_s or 0.0)
             self._speeds[name].append(request.output_tokens / max(request.e2e_s or 0.0, 1e-9))
         return result
 
@@ -395,6 +401,8 @@ class _Watch:
             thrash=counters.redone_tokens / max(1, counters.computed_tokens),
             classes={name: self._class(name) for name in CLASSES if name in self._waits},
             jain=jain(everyone),
+            ttft_p95_s=float(np.percentile([ttft for ttfts in self._ttfts.values() for ttft in ttfts], 95)),
+            e2e_p95_s=float(np.percentile(self._ends, 95)),
             schedule_us_p50=float(np.percentile(self.schedule_us, 50)),
             schedule_us_p99=float(np.percentile(self.schedule_us, 99)),
             core_us_p50=float(np.percentile(self.core_us, 50)),

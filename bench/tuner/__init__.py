@@ -1,0 +1,1 @@
+"""The search for the settings that suit a load best: ``pagedeck tune``."""
