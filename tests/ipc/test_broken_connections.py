@@ -173,6 +173,27 @@ def test_who_is_away_too_long_hears_that_all_was_cancelled_and_begins_anew(
         assert client.submit("y").finished  # it is a client again
 
 
+def test_a_patient_clients_request_is_asked_again_once_it_was_given_up(
+    board: Callable[..., Any], cable: Callable[[Any], Cable], monkeypatch: pytest.MonkeyPatch, quick: None
+) -> None:
+    monkeypatch.setattr(line, "GONE_AFTER_S", 60.0)
+    made = board()
+    wire = cable(made)
+    with Client(wire.connection, patience=60) as client:
+        stream = client.submit("x", temperature=0.0)
+        made.switchboard.send(next_submit(made), Tokens(id=stream.id, token_ids=[1], text="a"))
+        assert next(iter(stream)).text == "a"
+        wire.cut()
+        assert isinstance(made.inbox.get(timeout=20), ClientGone)
+        monkeypatch.setattr(switchboard, "GONE_AFTER_S", 60.0)
+        wire.mend()
+        again = made.inbox.get(timeout=20)
+        assert again.message.id == stream.id and again.message.prompt == "x"
+        made.switchboard.send(again.client, Tokens(id=stream.id, token_ids=[1, 2], text="ab"))
+        made.switchboard.send(again.client, Finished(id=stream.id))
+        assert stream.token_ids() == [1, 2] and stream.text() == "ab"
+
+
 def test_late_answers_to_a_conversation_that_is_over_end_the_new_one_no_more(board: Callable[..., Any]) -> None:
     reasons: list[str] = []
     talk = line.Line(board().connection, "someone", lambda error: reasons.append(error.code))
