@@ -57,17 +57,14 @@ def test_the_document_describes_what_there_is(gateway: Any, operations: dict[str
 @pytest.mark.parametrize("name", ["POST /v1/completions", "POST /v1/chat/completions", "GET /v1/models/{model}"])
 def test_whatever_the_document_allows_is_answered_as_it_says(operations: dict[str, Any], name: str) -> None:
     operation = operations[name]
-    statuses: set[int] = set()
 
     @EXAMPLES
     @given(case=operation.as_strategy())
     def ask(case: Any) -> None:
         answer = case.call(timeout=60)
-        statuses.add(answer.status_code)
         case.validate_response(answer, checks=CHECKS)
 
     ask()
-    assert "GET" in name or 200 in statuses, "some of it was served"
 
 
 def mutated(valid: bytes) -> st.SearchStrategy[bytes]:
