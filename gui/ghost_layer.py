@@ -42,7 +42,7 @@ class GhostLayer:
         self._ghost: Ghost | None = None
         self._cells = np.zeros((0, 0), np.uint8)
         self._tinted_for: tuple[object, ...] = ()
-        self._pixels = np.zeros((0, 0), np.uint32)
+        self._tint = QImage()
 
     @property
     def rows(self) -> int:
@@ -95,15 +95,27 @@ class GhostLayer:
         painter.restore()
 
     def _paint_pixels(self, painter: QPainter, part: np.ndarray, left: int, top: int, stride: int) -> None:
-        """Made once for a ghost and a view of it: a pool is painted far more often than its ghost changes."""
-        palette = theme.current().palette
-        key = (left, top, part.shape, stride, palette.name)
+        """Made once for a ghost and a view of it, in the size in which it is seen: a pool is painted far more often
+        than its ghost changes."""
+        palette, ratio = theme.current().palette, painter.device().devicePixelRatioF()
+        columns, rows = -(-part.shape[1] // stride) * stride, -(-part.shape[0] // stride) * stride
+        place = painter.worldTransform().mapRect(QRectF(left, top, columns, rows))
+        size = (place.size() * ratio).toSize()
+        key = (left, top, part.shape, stride, palette.name, size)
         if key != self._tinted_for:
             self._tinted_for = key
-            self._pixels = _tinted(part[::stride, ::stride], palette)
-        rows, columns = self._pixels.shape
-        image = QImage(self._pixels.data, columns, rows, 4 * columns, QImage.Format.Format_ARGB32_Premultiplied)
-        painter.drawImage(QRectF(left, top, columns * stride, rows * stride), image)
+            self._tint = _image(_tinted(part[::stride, ::stride], palette)).scaled(size).copy()
+            self._tint.setDevicePixelRatio(ratio)
+        painter.save()
+        painter.setWorldTransform(QTransform())
+        painter.drawImage(place.topLeft(), self._tint)
+        painter.restore()
+
+
+def _image(pixels: np.ndarray) -> QImage:
+    """An image that borrows premultiplied ``pixels``."""
+    rows, columns = pixels.shape
+    return QImage(pixels.data, columns, rows, 4 * columns, QImage.Format.Format_ARGB32_Premultiplied)
 
 
 def _tinted(codes: np.ndarray, palette: theme.Palette) -> np.ndarray:
