@@ -81,7 +81,7 @@ class CpuOps:
         softcap: float = 0.0,
         sinks: Tensor | None = None,
     ) -> Tensor:
-        out = torch.zeros_like(query, memory_format=torch.contiguous_format)
+        out = torch.zeros(query.shape, dtype=query.dtype)
         variant: dict[str, Any] = {"scale": scale, "window": window, "softcap": softcap}
         done = 0
         if _compiled(query, pool):

@@ -49,8 +49,8 @@ def decode_attention(
     or the bytes of float8_e4m3fn as uint8. ``shares`` is into how many the work is dealt, by default what pays.
     """
     if shares is None:
-        longest = np.minimum(context, window) if window > 0 else context
-        shares = shares_for(int(longest.sum()) * query[0].size / MULTIPLIED)
+        seen = np.minimum(context, window) if window > 0 else context
+        shares = shares_for(int(seen.sum()) * query.shape[1] * query.shape[2] / MULTIPLIED)
     number = query.dtype.type
     arguments = (
         query, pool, scales_of(pool), tables, context, window, block_size, number(scale), number(softcap), sinks, out

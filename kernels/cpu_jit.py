@@ -71,8 +71,13 @@ def shares_for(microseconds: float) -> int:
 def flat(tensor: Tensor) -> Array:
     """The memory from the first element of ``tensor`` on, in one dimension, for kernels that step by strides: numba
     knows such an array to be contiguous."""
-    reach = 1 + sum((n - 1) * step for n, step in zip(tensor.shape, tensor.stride(), strict=True))
-    return tensor.as_strided((reach if tensor.numel() else 0,), (1,)).numpy()
+    left = tensor.untyped_storage().nbytes() // tensor.element_size() - tensor.storage_offset()
+    return tensor.as_strided((left,), (1,)).numpy()
+
+
+def rows_of(tensor: Tensor, dtype: torch.dtype) -> Array:
+    """``tensor`` as a contiguous array of this type: itself, where it is one."""
+    return (tensor if tensor.dtype == dtype else tensor.to(dtype)).contiguous().numpy()
 
 
 @intrinsic

@@ -131,7 +131,8 @@ def quantized_linear(x: Tensor, weight: QuantizedWeight, bias: Tensor | None = N
         _product(*arguments, 0, len(weight.values), 0, len(rows))
     else:
         _product_shares(*arguments, shares)
-    return torch.from_numpy(out).to(x.dtype)
+    result = torch.from_numpy(out)
+    return result if x.dtype == torch.float32 else result.to(x.dtype)
 
 
 def compile_linear(bits: int) -> None:

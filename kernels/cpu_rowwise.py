@@ -13,7 +13,7 @@ import torch
 from numba import njit, prange
 from torch import Tensor
 
-from .cpu_jit import WAKE, entry, exponentials, flat, inner, shares_for
+from .cpu_jit import WAKE, entry, exponentials, flat, inner, rows_of, shares_for
 
 NORMED, GATED, ROTATED = 4000, 1200, 3000  # numbers that one thread does in a microsecond
 TILE = 256  # gates whose exponentials are held at once
@@ -21,29 +21,28 @@ TILE = 256  # gates whose exponentials are held at once
 
 def rms_norm(x: Tensor, weight: Tensor, eps: float, residual: Tensor | None) -> Tensor:
     """The root-mean-square norm of ``x`` [T, N], or of ``residual`` after ``x`` was added to it in place."""
-    out = torch.empty_like(x, memory_format=torch.contiguous_format)
     rows = x.contiguous().numpy()
+    out = np.empty_like(rows)
     added = np.empty((0, 0), rows.dtype) if residual is None else residual.numpy()
-    arguments = (rows, weight.to(x.dtype).contiguous().numpy(), eps, added, out.numpy())
-    shares = shares_for(x.numel() / NORMED)
+    arguments = (rows, rows_of(weight, x.dtype), eps, added, out)
+    shares = shares_for(rows.size / NORMED)
     if shares == 1:
         _norm(*arguments, 0, len(rows))
     else:
         _norm_shares(*arguments, shares)
-    return out
+    return torch.from_numpy(out)
 
 
 def silu_mul(gate_up: Tensor) -> Tensor:
     """SiLU of the left half of ``gate_up`` [T, 2 I] times its right half; [T, I]."""
-    rows, width = gate_up.shape
-    out = gate_up.new_empty((rows, width // 2))
-    arguments = (gate_up.contiguous().numpy(), out.numpy())
-    shares = shares_for(out.numel() / GATED)
+    rows = gate_up.contiguous().numpy()
+    out = np.empty((len(rows), rows.shape[1] // 2), rows.dtype)
+    shares = shares_for(out.size / GATED)
     if shares == 1:
-        _silu(*arguments, 0, rows)
+        _silu(rows, out, 0, len(rows))
     else:
-        _silu_shares(*arguments, shares)
-    return out
+        _silu_shares(rows, out, shares)
+    return torch.from_numpy(out)
 
 
 def rotate_and_write_kv(
@@ -51,23 +50,23 @@ def rotate_and_write_kv(
 ) -> Tensor:
     """Rotate ``query`` [T, Hq, D], returned contiguous, and ``key`` [T, H, D], which goes with ``value`` to ``slots``
     of ``pool`` [2, num_slots, H, D]."""
-    out = torch.empty_like(query, memory_format=torch.contiguous_format)
     if query.numel() == 0:
-        return out
+        return torch.empty_like(query, memory_format=torch.contiguous_format)
     query, key, value = (t if t.stride(-1) == 1 else t.contiguous() for t in (query, key, value))
+    stored = pool.numpy()
+    out = np.empty(query.shape, stored.dtype)
     arguments = (
         flat(query), query.stride(0), query.stride(1),
         flat(key), key.stride(0), key.stride(1),
         flat(value), value.stride(0), value.stride(1),
-        cos.to(query.dtype).contiguous().numpy(), sin.to(query.dtype).contiguous().numpy(),
-        pool.numpy(), slots.numpy(), out.numpy(),
+        rows_of(cos, query.dtype), rows_of(sin, query.dtype), stored, slots.numpy(), out,
     )  # fmt: skip
-    shares = shares_for((query.numel() + 2 * key.numel()) / ROTATED)
+    shares = shares_for((out.size + 2 * key.numel()) / ROTATED)
     if shares == 1:
-        _rotate(*arguments, 0, len(query))
+        _rotate(*arguments, 0, len(out))
     else:
         _rotate_shares(*arguments, shares)
-    return out
+    return torch.from_numpy(out)
 
 
 def write_int8(key: Tensor, value: Tensor, pool: Tensor, slots: Tensor) -> None:

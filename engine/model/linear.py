@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from time import perf_counter
+from typing import Any
 
 import numpy as np
 import torch
@@ -58,12 +59,14 @@ class TiledLinear(nn.Module):
         self._product = packed_linear
 
     def forward(self, x: Tensor) -> Tensor:
-        return by_rows(lambda rows: self._product(rows, self._tiles, self.bias), x)
+        return by_rows(self._product, x, self._tiles, self.bias)
 
 
-def by_rows(product: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
-    """``product`` of rows [T, K], for ``x`` with any dimensions before its last."""
-    return product(x) if x.ndim == 2 else product(x.flatten(0, -2)).unflatten(0, x.shape[:-1])
+def by_rows(product: Callable[..., Tensor], x: Tensor, *weights: Any) -> Tensor:
+    """``product`` of rows [T, K] and ``weights``, for ``x`` with any dimensions before its last."""
+    if x.ndim == 2:
+        return product(x, *weights)
+    return product(x.flatten(0, -2), *weights).unflatten(0, x.shape[:-1])
 
 
 @torch.inference_mode()

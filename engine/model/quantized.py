@@ -21,7 +21,7 @@ class QuantizedLinear(nn.Module):
         self.quantized = QuantizedWeight.quantize(linear.weight.detach(), bits)
 
     def forward(self, x: Tensor) -> Tensor:
-        return by_rows(lambda rows: quantized_linear(rows, self.quantized, self.bias), x)
+        return by_rows(quantized_linear, x, self.quantized, self.bias)
 
 
 @torch.inference_mode()
