@@ -76,11 +76,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
         QTimer.singleShot(0, lambda: window.open_recording(options.replay))
     else:
         QTimer.singleShot(0, lambda: session.open(options.connection or options.name))
+        if not states_engine(options, engine_arguments):
+            QTimer.singleShot(0, window.welcome_newcomer)
     awake = _close_on_signals(window)
     code = app.exec()
     awake.stop()
     session.close()
     return code
+
+
+def states_engine(options: argparse.Namespace, engine_arguments: Sequence[str]) -> bool:
+    """Whether the command line says which engine to show, or which model it runs: then nobody is to be asked."""
+    named = options.connection is not None or options.name is not None
+    return named or any(argument.partition("=")[0] == "--model" for argument in engine_arguments)
 
 
 def _show_attached(app: QApplication, source: Source) -> int:

@@ -105,6 +105,30 @@ TEMPLATES = (
         "name is %1; accepted is 1 to 64 letters, digits, dots, dashes and underscores, a letter or digit first.",
     ),
     QT_TRANSLATE_NOOP("EngineText", "The settings cannot be read: %1."),
+    # About models.
+    QT_TRANSLATE_NOOP(
+        "EngineText", "The hub has no model %1, or it is private; accepted is a hub id such as owner/name."
+    ),
+    QT_TRANSLATE_NOOP(
+        "EngineText",
+        "The hub gives %1 only to those whom its owner granted access; ask for it there, then `hf auth login`.",
+    ),
+    QT_TRANSLATE_NOOP(
+        "EngineText", "The model %1 has no safetensors weights; accepted are models of the hub that have them."
+    ),
+    QT_TRANSLATE_NOOP(
+        "EngineText",
+        "The hub cannot give %1 (%2). It was asked at %3; check the network, or set HF_ENDPOINT to a mirror's address.",
+    ),
+    QT_TRANSLATE_NOOP("EngineText", "%1 was not looked up, since HF_HUB_OFFLINE is set; unset it to reach the hub."),
+    QT_TRANSLATE_NOOP(
+        "EngineText",
+        "The disk is too full for %1: %2 needs %3 more bytes and has %4 free; make room there, or set HF_HOME to a "
+        "folder with more.",
+    ),
+    QT_TRANSLATE_NOOP("EngineText", "%1 of %2 is not what the hub says that it is; it was removed, try again."),
+    QT_TRANSLATE_NOOP("EngineText", "The weights alone take more memory than is free."),
+    QT_TRANSLATE_NOOP("EngineText", "The engine %1 runs %2; stop it first, or let it use another model."),
     # About recordings.
     QT_TRANSLATE_NOOP("EngineText", "%1 is not a recording of Pagedeck."),
     QT_TRANSLATE_NOOP("EngineText", "%1 is a recording of version %2; this Pagedeck reads version %3."),

@@ -26,6 +26,7 @@ class FileMenu(Translated, QMenu):
 
     said = Signal(str, str)
     shortcutsAsked = Signal()
+    welcomeAsked = Signal()
     quitAsked = Signal()
 
     def __init__(
@@ -47,6 +48,7 @@ class FileMenu(Translated, QMenu):
         self.steps = self._entry(lambda: self._choose("steps.csv", self.save_steps))
         self.latency = self._entry(lambda: self._choose("latency.csv", self.save_latency))
         self.addSeparator()
+        self.welcome = self._entry(self.welcomeAsked.emit)
         self.shortcuts = self._entry(self.shortcutsAsked.emit)
         self.shortcuts.setShortcuts([QKeySequence(QKeySequence.StandardKey.HelpContents), QKeySequence("?")])
         self.quit = self._entry(self.quitAsked.emit, QKeySequence("Ctrl+Q"))
@@ -184,6 +186,7 @@ class FileMenu(Translated, QMenu):
         self.requests.setText(self.tr("Export requests (CSV) …"))
         self.steps.setText(self.tr("Export steps (CSV) …"))
         self.latency.setText(self.tr("Export latency (CSV) …"))
+        self.welcome.setText(self.tr("Welcome …"))
         self.shortcuts.setText(self.tr("Keyboard shortcuts"))
         self.quit.setText(self.tr("Quit"))
         self.show_state()

@@ -13,12 +13,14 @@ import time
 import uuid
 from collections import deque
 from collections.abc import Callable, Sequence, Set
+from dataclasses import dataclass
 
 import msgspec
 import zmq
 from PySide6.QtCore import QObject, Qt, QTimer, Signal
 
 from ..ipc import endpoint
+from ..ipc.course import Course
 from ..ipc.endpoint import Connection
 from ..ipc.line import EngineError, Line, open_control
 from ..ipc.protocol import (
@@ -40,6 +42,7 @@ from ..ipc.protocol import (
     Ping,
     Reconfigure,
     Reconfigured,
+    SampleResult,
     SetPriority,
     Shutdown,
     SnapshotReply,
@@ -49,7 +52,7 @@ from ..ipc.protocol import (
     Welcome,
 )
 from ..ipc.telemetry import TOPIC_BLOCKS, TOPICS, BlocksUpdate, Event, Stats, Steps, TelemetryMessage, decode_frames
-from ..ipc.vocabulary import EngineState
+from ..ipc.vocabulary import EngineState, FinishReason
 from .state import ConnectionState, EngineView
 
 LINGER_MS = 50  # for the goodbye to leave; a local engine has it at once
@@ -60,6 +63,9 @@ PROCESS_CHECK_S = 0.5  # silence after which the process is looked at
 INBOX_MAX = 20_000  # telemetry beyond it is dropped, and the gap repaired by a snapshot
 
 _log = logging.getLogger(__name__)
+
+#: How an engine that is about to end refuses what another one could take.
+_LEAVING = ("shutdown", "draining")
 
 Reply = Callable[[EngineMessage], None]
 StreamMessage = Accepted | Tokens | Finished | Failed
@@ -91,6 +97,14 @@ def parts_changed(message: TelemetryMessage) -> set[str]:
     if isinstance(message, Event):
         return {"events", "requests"} if message.row is not None else {"events"}
     return _PARTS[type(message)]
+
+
+@dataclass(slots=True)
+class _Stream:
+    """A request of this window, and who is told of it."""
+
+    course: Course
+    on_message: Callable[[StreamMessage], None]
 
 
 class _Wire:
@@ -213,6 +227,8 @@ class EngineLink(QObject):
     #: What the live view just took in, in order: ``(topic, sequence, message)``, a snapshot or settings (as replies),
     #: an :class:`EngineStatus`, a :class:`ConnectionState`, or the :class:`Connection` that a life begins with.
     told = Signal(object)
+    #: So many requests of this window were asked again of an engine that followed another one.
+    carried = Signal(int)
     _arrived = Signal()
 
     def __init__(self, parent: QObject | None = None, topics: Sequence[bytes] = TOPICS) -> None:
@@ -226,7 +242,9 @@ class EngineLink(QObject):
         self._wire: _Wire | None = None
         self._ids = (f"app-{uuid.uuid4().hex[:8]}-{n}" for n in itertools.count(1))
         self._replies: dict[str, Reply] = {}
-        self._streams: dict[str, Callable[[StreamMessage], None]] = {}
+        self._streams: dict[str, _Stream] = {}
+        self._carrying = False
+        self._held: set[str] = set()  # streams that no engine has, and that the next one is asked for
         self._changed: set[str] = set()
         self._stop_asked = False
         self._beat = 0.0
@@ -301,12 +319,37 @@ class EngineLink(QObject):
             failed = self._no_engine(message.id)
             QTimer.singleShot(0, self, lambda: on_message(failed))
         else:
-            self._streams[message.id] = on_message
+            self._streams[message.id] = _Stream(Course(message), on_message)
             self._wire.send(message)
         return message.id
 
     def cancel(self, id: str) -> None:
-        self.request(Cancel(request=id), lambda _reply: None)
+        if id in self._held:
+            self._held.remove(id)
+            self._streams.pop(id).on_message(Finished(id=id, samples=[SampleResult(0, FinishReason.CANCELLED, 0)]))
+        else:
+            self.request(Cancel(request=id), lambda _reply: None)
+
+    @property
+    def asked(self) -> Set[str]:
+        """The ids of this window's requests that have no end yet."""
+        return self._streams.keys()
+
+    def repeatable(self, id: str) -> bool:
+        """Whether a request of this window can be asked of another engine without its reader noticing."""
+        return self._streams[id].course.repeatable
+
+    def carry(self) -> None:
+        """The engine is about to be followed by another one: requests of this window that can be repeated are asked
+        again of that one."""
+        self._carrying = True
+
+    def carry_no_more(self) -> None:
+        """No engine follows: what waits for one fails."""
+        self._carrying = False
+        held, self._held = self._held, set()
+        for id in held:
+            self._streams.pop(id).on_message(self._no_engine(id))
 
     def _no_engine(self, id: str) -> Failed:
         reason = "This is a recording: it holds no texts, and nothing in it can be changed."
@@ -351,17 +394,37 @@ class EngineLink(QObject):
 
     def _control(self, message: EngineMessage) -> None:
         if message.id in self._streams:
-            on_message = self._streams[message.id]
-            if isinstance(message, Finished | Failed):
-                del self._streams[message.id]
-            if isinstance(message, StreamMessage):
-                on_message(message)
+            self._told_of_stream(message)
             return
         on_reply = self._replies.pop(message.id, None)
         if on_reply is not None:
             on_reply(message)
         if isinstance(message, Reconfigured) and not message.report.dry_run:
             self.request(GetConfig(), self._configured)
+
+    def _told_of_stream(self, message: EngineMessage) -> None:
+        stream = self._streams[message.id]
+        if isinstance(message, Failed) and message.code in _LEAVING and self._carries(stream):
+            self._held.add(message.id)
+            return
+        # A request that is asked again has another number, which its reader wants to know.
+        new = stream.course.take(message) or (message if isinstance(message, Accepted) else None)
+        if isinstance(new, Finished | Failed):
+            del self._streams[message.id]
+        if isinstance(new, StreamMessage):
+            stream.on_message(new)
+
+    def _carries(self, stream: _Stream) -> bool:
+        return self._carrying and stream.course.repeatable
+
+    def _ask_again(self) -> None:
+        """Ask an engine that became ready for what the one before it left."""
+        held, self._held, self._carrying = self._held, set(), False
+        for id, stream in self._streams.items():
+            if id in held and self._wire is not None:
+                self._wire.send(stream.course.repeat())
+        if held:
+            self.carried.emit(len(held))
 
     def _announce(self) -> None:
         """Tell what changed; of an engine that is not shown, only how it is."""
@@ -393,6 +456,8 @@ class EngineLink(QObject):
             self.request(GetStatus(), self._statused)  # the model's facts are known now
             self.request(GetConfig(), self._configured)
             self._ask_snapshot()
+            if self.live.connection == ConnectionState.READY:
+                self._ask_again()
 
     def _configured(self, reply: EngineMessage) -> None:
         if isinstance(reply, ConfigReply):
@@ -469,6 +534,10 @@ class EngineLink(QObject):
 
     def _fail_all(self, reason: Failed) -> None:
         replies, self._replies = self._replies, {}
-        streams, self._streams = self._streams, {}
-        for id, on_message in (*streams.items(), *replies.items()):
-            on_message(msgspec.structs.replace(reason, id=id))
+        ending = {id: stream for id, stream in self._streams.items() if not self._carries(stream)}
+        self._held |= self._streams.keys() - ending.keys()
+        for id, stream in ending.items():
+            del self._streams[id]
+            stream.on_message(msgspec.structs.replace(reason, id=id))
+        for id, on_reply in replies.items():
+            on_reply(msgspec.structs.replace(reason, id=id))

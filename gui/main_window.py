@@ -37,6 +37,7 @@ from .inspector import Inspector
 from .latency_view import LatencyView
 from .leave_dialog import LeaveDialog
 from .log_view import LogView
+from .models_page import ModelsPage
 from .player import Player
 from .playground import Playground
 from .rail import PAGES, Rail
@@ -44,12 +45,14 @@ from .recorder import Recorder
 from .recording import SUFFIX
 from .replay_bar import ReplayBar
 from .request_table import RequestTable
+from .restart import Outcome, Restart
 from .selection import Selection
 from .session import EngineSession
 from .settings_panel import SettingsPanel
 from .shortcuts import Shortcuts
 from .state import ConnectionState
 from .toolbar import Toolbar
+from .welcome import Welcome
 
 #: The newest sentence stays in the status bar at least so long before an event's may replace it.
 HOLD_MS = 6000
@@ -61,6 +64,7 @@ _SAID_IN_STATUS = frozenset({"state", "preempted", "finished", "cancelled", "fai
 
 
 _KEEP_SERVING = "engine/keep_serving"
+_WELCOMED = "window/welcomed"
 
 
 class MainWindow(Translated, QMainWindow):
@@ -72,6 +76,7 @@ class MainWindow(Translated, QMainWindow):
         """``settings`` keeps the layout between starts."""
         super().__init__()
         self.session = session
+        self._languages = languages
         self._settings = settings
         self._state = session.state
         link = session.link
@@ -83,7 +88,9 @@ class MainWindow(Translated, QMainWindow):
         self.requests = RequestTable(link, self.selection)
         self.latency = LatencyView(link)
         self.playground = Playground(link, languages)
-        self.settings_panel = SettingsPanel(link)
+        self.restart = Restart(session, self)
+        self.settings_panel = SettingsPanel(link, self.restart)
+        self.models = ModelsPage(session)
         self.advisor = Advisor(link, self)
         self.advice_page = AdvicePage(self.advisor, link)
         self.engines = EngineList(session, settings, self)
@@ -106,6 +113,9 @@ class MainWindow(Translated, QMainWindow):
         self.playground.shown.connect(self.show_on_map)
         self.playground.said.connect(self.say)
         self.settings_panel.said.connect(self.say)
+        self.models.said.connect(self.say)
+        self.models.used.connect(self.use_model)
+        self.restart.ended.connect(self._restarted)
         self.settings_panel.applied.connect(self.advisor.note)
         self.advisor.previewRequested.connect(self._preview)
         self.advisor.undoRequested.connect(self.settings_panel.change)
@@ -124,6 +134,7 @@ class MainWindow(Translated, QMainWindow):
         self.files.said.connect(self.say)
         self.files.quitAsked.connect(self.quit)
         self.files.shortcutsAsked.connect(self.show_shortcuts)
+        self.files.welcomeAsked.connect(self.welcome)
         self.player.changed.connect(self._show_recording)
         self.toolbar.inspectorToggled.connect(self.dock.setVisible)
         self.dock.visibilityChanged.connect(self.toolbar.show_inspector)
@@ -154,6 +165,7 @@ class MainWindow(Translated, QMainWindow):
             "playground": self.playground,
             "settings": self.settings_panel,
             "advice": self.advice_page,
+            "models": self.models,
             "engines": self.engines_page,
             "log": self.log,
         }
@@ -251,10 +263,36 @@ class MainWindow(Translated, QMainWindow):
         self.selection.select_request(number)
         self.rail.choose("map")
 
+    def use_model(self, model: str) -> None:
+        """Restart the engine with another model: at once where nobody waits for it, else from the settings, which say
+        what that means."""
+        if self.restart.possible and not self.restart.affected().any:
+            self.restart.begin({"model": model}, patient=True)
+            self.say(fill_in(self.tr("The engine restarts with %1"), model))
+        else:
+            self.settings_panel.stage({"model": model})
+            self.rail.choose("settings")
+
     def send_sample(self) -> None:
         """The empty map's invitation: fill the server, so that there is something to see."""
         if self.player.replay is None:
             self.playground.fill()
+
+    def welcome(self) -> None:
+        """Say what Pagedeck is, and let language and model be chosen. The engine starts meanwhile, or runs on."""
+        dialog = Welcome(self._languages, self)
+        dialog.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
+        dialog.languageChosen.connect(self.toolbar.languageChosen)
+        dialog.hubChosen.connect(self.models.get)
+        dialog.hubChosen.connect(lambda _: self.rail.choose("models"))
+        dialog.localChosen.connect(self.use_model)
+        dialog.finished.connect(lambda _: self._settings.setValue(_WELCOMED, True))
+        dialog.open()
+
+    def welcome_newcomer(self) -> None:
+        """Welcome who opens the window for the first time."""
+        if self._settings.value(_WELCOMED) is None and self._settings.value("window/geometry") is None:
+            self.welcome()
 
     def show_shortcuts(self) -> None:
         overview = Shortcuts(self)
@@ -272,8 +310,11 @@ class MainWindow(Translated, QMainWindow):
     def _show_recording(self) -> None:
         """Of a recording everything is seen, and nothing can be changed."""
         replaying = self.player.replay is not None
-        for page in (self.playground, self.settings_panel, self.engines_page):
+        for page in (self.playground, self.settings_panel, self.models, self.engines_page):
             page.setEnabled(not replaying)
+
+    def _restarted(self, outcome: Outcome) -> None:
+        self.say(self.settings_panel.restart_box.outcome.text(), "info" if outcome.ready else "error")
 
     def _session_changed(self) -> None:
         state = self.session.state

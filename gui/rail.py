@@ -28,6 +28,7 @@ PAGES = (
     Page("playground", QT_TRANSLATE_NOOP("Rail", "Playground")),
     Page("settings", QT_TRANSLATE_NOOP("Rail", "Settings")),
     Page("advice", QT_TRANSLATE_NOOP("Rail", "Advice")),
+    Page("models", QT_TRANSLATE_NOOP("Rail", "Models")),
     Page("engines", QT_TRANSLATE_NOOP("Rail", "Engines")),
     Page("log", QT_TRANSLATE_NOOP("Rail", "Log")),
 )

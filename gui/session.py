@@ -176,7 +176,33 @@ class EngineSession(QObject):
         self.changed.emit()
         process.start()
 
+    @property
+    def arguments(self) -> list[str]:
+        """The settings that the engine which is shown is started with here, as options of ``pagedeck serve``."""
+        return [*self._arguments_of.get(self.name, self._arguments)]
+
+    @property
+    def followed(self) -> bool:
+        """Whether an engine is started as soon as this one has ended."""
+        return self._start_again
+
+    def restart_with(self, arguments: Sequence[str], *, patient: bool) -> None:
+        """Restart with other settings. Requests of this window go over to the new engine where they can be repeated;
+        a ``patient`` restart lets those that have begun finish first, whoever asked them, and hands the others back to
+        who asked them."""
+        self._arguments_of[self.name] = [*arguments]
+        if not self.alive:
+            self.start()
+            return
+        if patient:
+            self.link.request(Shutdown(drain=True, hand_back=True), lambda reply: None)
+        else:
+            self.stop()
+        self._start_again = True
+        self.link.carry()
+
     def stop(self) -> None:
+        self.link.carry_no_more()
         self._start_again = self._opening = False
         if self.owned:
             self._processes[self.name].stop(self._ask_to_stop)
@@ -259,6 +285,7 @@ class EngineSession(QObject):
 
     def _leave(self) -> None:
         """Another engine is about to be shown."""
+        self.link.carry_no_more()
         self._start_again = False
         if self.owned and self.stop_when_left:
             self.stop()

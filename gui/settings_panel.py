@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from PySide6.QtCore import Qt, QTimer, Signal
-from PySide6.QtGui import QFontMetrics, QResizeEvent
+from PySide6.QtGui import QResizeEvent
 from PySide6.QtWidgets import (
     QBoxLayout,
+    QFileDialog,
     QGridLayout,
     QHBoxLayout,
     QLabel,
@@ -21,10 +23,12 @@ from PySide6.QtWidgets import (
 
 from ..ipc.presets import Preset
 from ..ipc.protocol import EngineMessage, Failed, Reconfigure, Reconfigured, ReconfigureReport, SettingInfo
-from . import engine_texts, quantities, theme, words
+from . import engine_texts, quantities, settings_file, theme, words
 from .i18n import Translated, fill_in
 from .link import EngineLink
 from .presets import PresetChooser, differing, matching, said
+from .restart import Restart
+from .restart_box import RestartBox
 from .scroll import Column, plain_scroll
 from .setting_editor import SettingEditor
 
@@ -84,11 +88,12 @@ class SettingsPanel(Translated, QWidget):
     said = Signal(str)
     applied = Signal(object)  # ReconfigureReport
 
-    def __init__(self, link: EngineLink, parent: QWidget | None = None) -> None:
+    def __init__(self, link: EngineLink, restart: Restart, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self._link = link
-        self.editors: dict[str, SettingEditor] = {}
-        self._fixed: list[tuple[SettingInfo, QLabel, QLabel, QLabel]] = []
+        self.restart_box = RestartBox(restart, link)
+        self.editors: dict[str, SettingEditor] = {}  # of what changes live
+        self.fixed_editors: dict[str, SettingEditor] = {}  # of what needs a restart
         self._undo: dict[str, Any] = {}
         self._preview: ReconfigureReport | None = None
         self._report: ReconfigureReport | None = None
@@ -105,12 +110,16 @@ class SettingsPanel(Translated, QWidget):
         self.empty.setProperty("role", "muted")
         self.preset = PresetChooser()
         self.preset.chosen.connect(self._choose)
+        self.import_button, self.export_button = QPushButton(), QPushButton()
+        self.import_button.clicked.connect(self.choose_import)
+        self.export_button.clicked.connect(self.choose_export)
+        self.problems = QLabel(wordWrap=True, textFormat=Qt.TextFormat.PlainText)
+        self.problems.setProperty("role", "error")
+        self.problems.hide()
         self._live_box = QVBoxLayout()
         self._live_box.setSpacing(0)
-        self._fixed_grid = QGridLayout()
-        self._fixed_grid.setHorizontalSpacing(2 * theme.GRID)
-        self._fixed_grid.setVerticalSpacing(theme.GRID // 2)
-        self._fixed_grid.setColumnStretch(1, 1)
+        self._fixed_box = QVBoxLayout()
+        self._fixed_box.setSpacing(0)
 
         self._scroll = self._make_list()
         side = self._make_side()
@@ -125,6 +134,9 @@ class SettingsPanel(Translated, QWidget):
         self._preview_timer.timeout.connect(self.preview)
         link.settingsChanged.connect(self.show_settings)
         link.connectionChanged.connect(self._show_buttons)
+        self._restart_run = restart
+        self.restart_box.asked.connect(self._restart)
+        restart.changed.connect(self._show_buttons)
         self.retranslate()
         self.show_settings()
 
@@ -134,8 +146,12 @@ class SettingsPanel(Translated, QWidget):
         self._sections = QBoxLayout(QBoxLayout.Direction.TopToBottom, inner)
         self._sections.setContentsMargins(3 * theme.GRID, 2 * theme.GRID, 2 * theme.GRID, 2 * theme.GRID)
         self._sections.setSpacing(3 * theme.GRID)
-        self._sections.addWidget(_section(self._heading, self.preset, self._live_box))
-        self._sections.addWidget(_section(self._fixed_heading, self._fixed_hint, self._fixed_grid))
+        files = QHBoxLayout()
+        files.addWidget(self.import_button)
+        files.addWidget(self.export_button)
+        files.addStretch(1)
+        self._sections.addWidget(_section(self._heading, self.preset, files, self.problems, self._live_box))
+        self._sections.addWidget(_section(self._fixed_heading, self._fixed_hint, self._fixed_box))
         self._sections.addStretch(1)
         return plain_scroll(inner)
 
@@ -171,6 +187,7 @@ class SettingsPanel(Translated, QWidget):
         column.addWidget(self._preview_text)
         column.addWidget(self._preview_effects)
         column.addLayout(buttons)
+        column.addWidget(self.restart_box)
         column.addSpacing(3 * theme.GRID)
         column.addWidget(self._report_title)
         column.addWidget(self._report_text)
@@ -186,67 +203,47 @@ class SettingsPanel(Translated, QWidget):
     def show_settings(self) -> None:
         """Take the settings as the link knows them; staged edits stay."""
         settings = self._link.view.settings
-        live = [info for info in settings if info.live]
-        if [info.name for info in live] == [*self.editors]:
-            for info in live:
-                self.editors[info.name].show_info(info)
-        else:
-            self._build_editors(live)
-        self._build_fixed([info for info in settings if not info.live])
+        self._take(self.editors, [info for info in settings if info.live], self._live_box)
+        self._take(self.fixed_editors, [info for info in settings if not info.live], self._fixed_box)
         self._show_preset(self.preset.preset)
         self._scroll.setVisible(bool(settings))
         self.empty.setVisible(not settings)
         self._show_buttons()
 
-    def _build_editors(self, live: list[SettingInfo]) -> None:
-        for editor in self.editors.values():
+    def _take(self, editors: dict[str, SettingEditor], infos: list[SettingInfo], box: QVBoxLayout) -> None:
+        if [info.name for info in infos] == [*editors]:
+            for info in infos:
+                editors[info.name].show_info(info)
+            return
+        for editor in editors.values():
             editor.setParent(None)
             editor.deleteLater()
-        self.editors = {info.name: SettingEditor(info) for info in live}
-        for editor in self.editors.values():
-            editor.edited.connect(self._edited)
-            self._live_box.addWidget(editor)
-
-    def _build_fixed(self, fixed: list[SettingInfo]) -> None:
-        for _, *labels in self._fixed:
-            for label in labels:
-                label.setParent(None)
-                label.deleteLater()
-        self._fixed = []
-        for row, info in enumerate(fixed):
-            title, value, meaning = QLabel(), QLabel(), QLabel(wordWrap=True)
-            value.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
-            meaning.setProperty("role", "muted")
-            self._fixed.append((info, title, value, meaning))
-            meaning.setContentsMargins(0, 0, 0, theme.GRID)
-            self._fixed_grid.addWidget(title, 2 * row, 0)
-            self._fixed_grid.addWidget(value, 2 * row, 1)
-            self._fixed_grid.addWidget(meaning, 2 * row + 1, 0, 1, 2)
-        self._write_fixed()
-
-    def _write_fixed(self) -> None:
-        width = 20 * theme.GRID
-        for info, title, value, meaning in self._fixed:
-            title.setText(words.title(info.name))
-            title.setToolTip(info.name)
-            text = words.value_with_unit(info, info.value)
-            value.setText(QFontMetrics(value.font()).elidedText(text, Qt.TextElideMode.ElideMiddle, width))
-            value.setToolTip(text)
-            meaning.setText(words.meaning(info))
+        editors.clear()
+        for info in infos:
+            editor = editors[info.name] = SettingEditor(info)
+            editor.edited.connect(self._edited if info.live else self._fixed_edited)
+            box.addWidget(editor)
 
     # --- verbs --------------------------------------------------------------------------------------------------
 
     @property
     def staged(self) -> dict[str, Any]:
+        """What is staged of the settings that change live."""
         return {name: editor.value for name, editor in self.editors.items() if editor.staged}
+
+    @property
+    def staged_for_restart(self) -> dict[str, Any]:
+        """What is staged of the settings that need a restart."""
+        return {name: editor.value for name, editor in self.fixed_editors.items() if editor.staged}
 
     def stage(self, changes: Mapping[str, Any]) -> None:
         """Put these values, and no others, into the fields, to be previewed."""
         self.discard()
+        editors = self.editors | self.fixed_editors
         for name, value in changes.items():
-            if name in self.editors:
-                self.editors[name].stage(value)
-                self._scroll.ensureWidgetVisible(self.editors[name])
+            if name in editors:
+                editors[name].stage(value)
+                self._scroll.ensureWidgetVisible(editors[name])
         self.preview()
 
     def change(self, changes: Mapping[str, Any]) -> None:
@@ -275,7 +272,7 @@ class SettingsPanel(Translated, QWidget):
 
     def discard(self) -> None:
         """Forget the staged edits."""
-        for editor in self.editors.values():
+        for editor in (*self.editors.values(), *self.fixed_editors.values()):
             editor.stage(editor.known)
             editor.refuse("")
 
@@ -283,6 +280,43 @@ class SettingsPanel(Translated, QWidget):
         self._applying = True
         self._show_buttons()
         self._link.request(Reconfigure(changes=changes), self._applied)
+
+    # --- files --------------------------------------------------------------------------------------------------
+
+    def choose_import(self) -> None:
+        name, _ = QFileDialog.getOpenFileName(self, self.tr("Settings"), "", f"*{settings_file.SUFFIX}")
+        if name:
+            self.import_file(Path(name))
+
+    def choose_export(self) -> None:
+        status = self._link.view.status
+        proposed = f"{status.name if status is not None else 'pagedeck'}{settings_file.SUFFIX}"
+        name, _ = QFileDialog.getSaveFileName(self, self.tr("Settings"), proposed, f"*{settings_file.SUFFIX}")
+        if name:
+            self.export_file(Path(name))
+
+    def import_file(self, path: Path) -> None:
+        """Stage what a file states, as if it were edited, and tell what is wrong in it, line by line."""
+        try:
+            values, problems = settings_file.read(path, self._link.view.settings)
+        except OSError as error:
+            values, problems = {}, [fill_in(self.tr("%1 was not read: %2"), str(path), error.strerror or str(error))]
+        self.problems.setText("\n".join(problems))
+        self.problems.setVisible(bool(problems))
+        if values:
+            self.stage(values)
+            staged = len(self.staged) + len(self.staged_for_restart)
+            self.said.emit(fill_in(self.tr("%1 differs in %2"), path.name, self.tr("%Ln setting(s)", "", staged)))
+
+    def export_file(self, path: Path) -> None:
+        """Write the engine's settings, as they are now, to a file."""
+        status = self._link.view.status
+        try:
+            settings_file.write(path, self._link.view.settings, status.name if status is not None else "")
+        except OSError as error:
+            self.said.emit(fill_in(self.tr("%1 was not written: %2"), str(path), error.strerror or str(error)))
+        else:
+            self.said.emit(fill_in(self.tr("Exported to %1"), str(path)))
 
     def _choose(self, preset: Preset | None) -> None:
         """Stage a preset's values, or with None what the engine has."""
@@ -293,6 +327,11 @@ class SettingsPanel(Translated, QWidget):
                 if name in self.editors:
                     self.editors[name].stage(value)
         self._show_preset(preset)
+
+    def _restart(self, patient: bool) -> None:
+        """Restart with all that is staged, of both kinds."""
+        self._restart_run.begin({**self.staged, **self.staged_for_restart}, patient=patient)
+        self.discard()
 
     # --- answers ------------------------------------------------------------------------------------------------
 
@@ -305,6 +344,12 @@ class SettingsPanel(Translated, QWidget):
             self._preview_timer.start()
         else:
             self._preview_timer.stop()
+        self._show_buttons()
+
+    def _fixed_edited(self) -> None:
+        for editor in self.fixed_editors.values():
+            if editor.staged and not editor.refusal:
+                editor.refuse(words.out_of_range(editor.info, editor.value))
         self._show_buttons()
 
     def _previewed(self, asked: int, reply: EngineMessage) -> None:
@@ -360,11 +405,14 @@ class SettingsPanel(Translated, QWidget):
             editor.explain(said(choice.reason) if choice is not None and choice.value == values[name] else "")
 
     def _show_buttons(self) -> None:
-        staged = self.staged
-        refused = any(editor.refusal for editor in self.editors.values())
+        staged, fixed = self.staged, self.staged_for_restart
+        refused = any(editor.refusal for editor in (*self.editors.values(), *self.fixed_editors.values()))
         reachable = bool(self._link.view.settings) and not self._applying
         self.apply_button.setEnabled(bool(staged) and not refused and reachable)
-        self.discard_button.setEnabled(bool(staged) and not self._applying)
+        self.discard_button.setEnabled(bool(staged or fixed) and not self._applying)
+        known = {name: editor.known for name, editor in (self.editors | self.fixed_editors).items()}
+        changes = {name: (known[name], value) for name, value in {**staged, **fixed}.items()} if fixed else {}
+        self.restart_box.show_changes(changes, refused=refused)
         self.undo_button.setEnabled(bool(self._undo) and reachable)
         self.undo_button.setVisible(bool(self._undo))
         self._preview_effects.setVisible(self._preview is not None)
@@ -396,7 +444,9 @@ class SettingsPanel(Translated, QWidget):
     def retranslate(self) -> None:
         self._heading.setText(self.tr("While running"))
         self._fixed_heading.setText(self.tr("Needs a restart"))
-        self._fixed_hint.setText(self.tr("These are chosen when the engine starts."))
+        self._fixed_hint.setText(
+            self.tr("These are chosen when the engine starts. What a restart means is said before it happens.")
+        )
         self._preview_title.setText(self.tr("Preview"))
         self._report_title.setText(self.tr("What happened"))
         self.apply_button.setText(self.tr("Apply"))
@@ -406,10 +456,13 @@ class SettingsPanel(Translated, QWidget):
         self.undo_button.setToolTip(self.tr("Give the changed settings their values from before"))
         self.empty.setText(self.tr("The settings appear here when an engine is ready."))
         self.preset.retranslate()
-        for editor in self.editors.values():
+        self.import_button.setText(self.tr("Import …"))
+        self.import_button.setToolTip(self.tr("Stage the settings of a file; you see first what they would change"))
+        self.export_button.setText(self.tr("Export …"))
+        self.export_button.setToolTip(self.tr("Write all settings to a file"))
+        for editor in (*self.editors.values(), *self.fixed_editors.values()):
             editor.retranslate()
         self._show_preset(self.preset.preset)
-        self._write_fixed()
         self._show_buttons()
 
 

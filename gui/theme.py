@@ -278,6 +278,7 @@ def style_sheet(palette: Palette) -> str:
     QPushButton[role="chip"]:checked, QToolButton[role="flat"]:checked, QToolButton[role="rail"]:checked {{
         background: {chosen}; }}
     QLabel[role="question"] {{ background: {chosen}; border-radius: 8px; padding: 8px 12px; }}
+    QFrame[role="card"] {{ background: {palette.surface}; border: 1px solid {palette.line}; border-radius: 8px; }}
     QFrame[role="banner"] {{ background: {chosen}; border-bottom: 1px solid {palette.line}; }}
     QLineEdit, QPlainTextEdit, QTextEdit, QSpinBox, QDoubleSpinBox {{
         border: 1px solid {palette.line}; border-radius: 4px; padding: 4px 8px; background: {palette.surface};

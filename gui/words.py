@@ -311,6 +311,15 @@ def bounds(info: SettingInfo) -> str:
     return f"{info.minimum:,.15g} – {info.maximum:,.15g}"
 
 
+def out_of_range(info: SettingInfo, given: Any) -> str:
+    """Why a number is none that a setting may be; empty where it may be, or what it may be is not a range."""
+    if info.minimum is None or info.maximum is None or given is None:
+        return ""
+    if isinstance(given, int | float) and info.minimum <= given <= info.maximum:
+        return ""
+    return fill_in(translate("Words", "%1 is not accepted; it may be %2."), value(given), accepted(info))
+
+
 def failure(failed: Failed) -> str:
     """Why something failed: known reasons in the user's language, the rest as the engine said it."""
     reasons = {

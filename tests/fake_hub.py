@@ -70,7 +70,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         path = self.path.partition("?")[0]
         if path.startswith(f"/api/models/{MODEL}/tree/"):
             return self.reply(json.dumps(self.tree()).encode(), {"Content-Type": "application/json"})
-        if path.startswith(f"/api/models/{MODEL}"):
+        if path == f"/api/models/{MODEL}" or path.startswith(f"/api/models/{MODEL}/"):
             return self.reply(json.dumps(self.facts()).encode(), {"Content-Type": "application/json"})
         name = path.rpartition("/")[2]
         if path.startswith(f"/{MODEL}/resolve/") and name in self.server.files:

@@ -89,6 +89,16 @@
     </message>
 </context>
 <context>
+    <name>Estimate</name>
+    <message numerus="yes">
+        <source>%Ln request(s)</source>
+        <translation>
+            <numerusform>%Ln request</numerusform>
+            <numerusform>%Ln requests</numerusform>
+        </translation>
+    </message>
+</context>
+<context>
     <name>GhostLine</name>
     <message numerus="yes">
         <source>%1 of %Ln request(s) would fit</source>
@@ -183,6 +193,54 @@
         <translation>
             <numerusform>Block table, %Ln block</numerusform>
             <numerusform>Block table, %Ln blocks</numerusform>
+        </translation>
+    </message>
+</context>
+<context>
+    <name>RestartBox</name>
+    <message numerus="yes">
+        <source>%Ln request(s) have begun and finish first.</source>
+        <translation>
+            <numerusform>%Ln request has begun and finishes first.</numerusform>
+            <numerusform>%Ln requests have begun and finish first.</numerusform>
+        </translation>
+    </message>
+    <message numerus="yes">
+        <source>Restarting now ends %Ln of them, drawn without a seed.</source>
+        <translation>
+            <numerusform>Restarting now ends %Ln of them, drawn without a seed.</numerusform>
+            <numerusform>Restarting now ends %Ln of them, drawn without a seed.</numerusform>
+        </translation>
+    </message>
+    <message numerus="yes">
+        <source>%Ln of this window wait and are asked again of the new engine.</source>
+        <translation>
+            <numerusform>%Ln of this window waits and is asked again of the new engine.</numerusform>
+            <numerusform>%Ln of this window wait and are asked again of the new engine.</numerusform>
+        </translation>
+    </message>
+    <message numerus="yes">
+        <source>%Ln of other programs wait: they are told to ask the new engine.</source>
+        <translation>
+            <numerusform>%Ln of another program waits: it is told to ask the new engine.</numerusform>
+            <numerusform>%Ln of other programs wait: they are told to ask the new engine.</numerusform>
+        </translation>
+    </message>
+    <message numerus="yes">
+        <source>%Ln request(s) of this window were asked again.</source>
+        <translation>
+            <numerusform>%Ln request of this window was asked again.</numerusform>
+            <numerusform>%Ln requests of this window were asked again.</numerusform>
+        </translation>
+    </message>
+</context>
+<context>
+    <name>SettingsPanel</name>
+    <message numerus="yes">
+        <source>%Ln setting(s)</source>
+        <translation>
+            <numerusform>%Ln setting</numerusform>
+            <numerusform>%Ln settings</numerusform>
         </translation>
     </message>
 </context>

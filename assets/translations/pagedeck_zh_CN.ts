@@ -983,6 +983,42 @@
         <translation>无法读取设置：%1。</translation>
     </message>
     <message>
+        <source>The hub has no model %1, or it is private; accepted is a hub id such as owner/name.</source>
+        <translation>Hub 上没有模型 %1，或者它是私有的；请填写形如“所有者/名称”的 Hub ID。</translation>
+    </message>
+    <message>
+        <source>The hub gives %1 only to those whom its owner granted access; ask for it there, then `hf auth login`.</source>
+        <translation>Hub 只向获得所有者许可的用户提供 %1；请先在 Hub 上申请许可并登录。</translation>
+    </message>
+    <message>
+        <source>The model %1 has no safetensors weights; accepted are models of the hub that have them.</source>
+        <translation>模型 %1 没有 safetensors 权重；请选择带有这种权重的模型。</translation>
+    </message>
+    <message>
+        <source>The hub cannot give %1 (%2). It was asked at %3; check the network, or set HF_ENDPOINT to a mirror&apos;s address.</source>
+        <translation>Hub 无法提供 %1（%2）。所用地址为 %3；请检查网络，或将环境变量 HF_ENDPOINT 设为镜像地址。</translation>
+    </message>
+    <message>
+        <source>%1 was not looked up, since HF_HUB_OFFLINE is set; unset it to reach the hub.</source>
+        <translation>未查询 %1，因为设置了 HF_HUB_OFFLINE；取消该变量后即可访问 Hub。</translation>
+    </message>
+    <message>
+        <source>The disk is too full for %1: %2 needs %3 more bytes and has %4 free; make room there, or set HF_HOME to a folder with more.</source>
+        <translation>磁盘空间不足以存放 %1：%2 还需要 %3 字节，可用 %4 字节；请腾出空间，或将环境变量 HF_HOME 设为空间更大的文件夹。</translation>
+    </message>
+    <message>
+        <source>%1 of %2 is not what the hub says that it is; it was removed, try again.</source>
+        <translation>%2 的 %1 与 Hub 所述不符，已删除；请重试。</translation>
+    </message>
+    <message>
+        <source>The weights alone take more memory than is free.</source>
+        <translation>仅权重就超出了可用内存。</translation>
+    </message>
+    <message>
+        <source>The engine %1 runs %2; stop it first, or let it use another model.</source>
+        <translation>引擎 %1 正在运行 %2；请先停止该引擎，或让它使用其他模型。</translation>
+    </message>
+    <message>
         <source>%1 is not a recording of Pagedeck.</source>
         <translation>%1 不是 Pagedeck 的录制文件。</translation>
     </message>
@@ -1075,6 +1111,39 @@
     </message>
 </context>
 <context>
+    <name>Estimate</name>
+    <message>
+        <source>To download: %1. Free on the disk: %2.</source>
+        <translation>需要下载：%1。磁盘可用空间：%2。</translation>
+    </message>
+    <message>
+        <source>Weights: about %1 in %2. Free memory, without what runs now: %3.</source>
+        <translation>权重：约 %1（%2）。不计当前运行的引擎，可用内存为 %3。</translation>
+    </message>
+    <message>
+        <source>It does not fit: </source>
+        <translation>放不下：</translation>
+    </message>
+    <message>
+        <source>Cache: %1 a token. About %2 tokens fit into %3, as in %4 of %5 tokens each.</source>
+        <translation>缓存：每个 token %1。%3 中约可容纳 %2 个 token，即%4，每个 %5 个 token。</translation>
+    </message>
+    <message numerus="yes">
+        <source>%Ln request(s)</source>
+        <translation>
+            <numerusform>%Ln 个请求</numerusform>
+        </translation>
+    </message>
+    <message>
+        <source>Layers with a sliding window, which keep less of long texts: %1 of %2.</source>
+        <translation>带滑动窗口的层（长文本中保留得更少）：%2 层中的 %1 层。</translation>
+    </message>
+    <message>
+        <source>These are estimates.</source>
+        <translation>以上均为估计值。</translation>
+    </message>
+</context>
+<context>
     <name>FileMenu</name>
     <message>
         <source>Stop recording</source>
@@ -1151,6 +1220,10 @@
     <message>
         <source>Export latency (CSV) …</source>
         <translation>导出延迟（CSV）…</translation>
+    </message>
+    <message>
+        <source>Welcome …</source>
+        <translation>欢迎页 …</translation>
     </message>
     <message>
         <source>Keyboard shortcuts</source>
@@ -1608,8 +1681,12 @@
 <context>
     <name>MainWindow</name>
     <message>
-        <source>Engine %1: %2</source>
+        <source>The engine restarts with %1</source>
         <extracomment>The newest sentence stays in the status bar at least so long before an event&apos;s may replace it. How far the left and right keys go in a recording.</extracomment>
+        <translation>引擎正以 %1 重新启动</translation>
+    </message>
+    <message>
+        <source>Engine %1: %2</source>
         <translation>引擎 %1：%2</translation>
     </message>
     <message>
@@ -1623,6 +1700,181 @@
     <message>
         <source>What just happened</source>
         <translation>刚刚发生的事</translation>
+    </message>
+</context>
+<context>
+    <name>ModelCard</name>
+    <message>
+        <source>● runs in %1</source>
+        <translation>● 正在 %1 中运行</translation>
+    </message>
+    <message>
+        <source>Go on</source>
+        <translation>继续</translation>
+    </message>
+    <message>
+        <source>Download</source>
+        <translation>下载</translation>
+    </message>
+    <message>
+        <source>Delete %1?</source>
+        <translation>要删除 %1 吗？</translation>
+    </message>
+    <message>
+        <source>Downloading: %1 of %2</source>
+        <translation>正在下载：%1 / %2</translation>
+    </message>
+    <message>
+        <source>Downloaded: %1 of %2, paused</source>
+        <translation>已下载：%1 / %2，已暂停</translation>
+    </message>
+    <message>
+        <source>Asking the hub …</source>
+        <translation>正在询问 Hub …</translation>
+    </message>
+    <message>
+        <source>%1 on the disk</source>
+        <translation>占用磁盘 %1</translation>
+    </message>
+    <message>
+        <source>%1 million parameters</source>
+        <translation>%1 百万参数</translation>
+    </message>
+    <message>
+        <source>context of %1 tokens</source>
+        <translation>上下文 %1 个 token</translation>
+    </message>
+    <message>
+        <source>Not on this machine yet; the first start downloads it.</source>
+        <translation>尚未在本机上；首次启动时会下载。</translation>
+    </message>
+    <message>
+        <source>not used yet</source>
+        <translation>尚未使用过</translation>
+    </message>
+    <message>
+        <source>last used %1</source>
+        <translation>上次使用：%1</translation>
+    </message>
+    <message>
+        <source>Use</source>
+        <translation>使用</translation>
+    </message>
+    <message>
+        <source>Restart this window&apos;s engine with the model</source>
+        <translation>用此模型重新启动本窗口的引擎</translation>
+    </message>
+    <message>
+        <source>Download it; it can be paused, and goes on where it was</source>
+        <translation>下载模型；可以暂停，之后从断点继续</translation>
+    </message>
+    <message>
+        <source>Pause</source>
+        <translation>暂停</translation>
+    </message>
+    <message>
+        <source>Cancel</source>
+        <translation>取消</translation>
+    </message>
+    <message>
+        <source>End the download and delete what there is of it</source>
+        <translation>结束下载，并删除已下载的部分</translation>
+    </message>
+    <message>
+        <source>What it takes</source>
+        <translation>需要多少资源</translation>
+    </message>
+    <message>
+        <source>Estimate what it takes of this machine&apos;s memory</source>
+        <translation>估计它需要本机多少内存</translation>
+    </message>
+    <message>
+        <source>Delete …</source>
+        <translation>删除 …</translation>
+    </message>
+    <message>
+        <source>Delete</source>
+        <translation>删除</translation>
+    </message>
+    <message>
+        <source>Keep</source>
+        <translation>保留</translation>
+    </message>
+</context>
+<context>
+    <name>ModelsPage</name>
+    <message>
+        <source>A hub id has the form owner/name; for files of your own there are the buttons.</source>
+        <extracomment>Wider cards are hard to read.</extracomment>
+        <translation>Hub ID 的形式为“所有者/名称”；自己的文件请用右侧按钮选择。</translation>
+    </message>
+    <message>
+        <source>Looking at %1 …</source>
+        <translation>正在查看 %1 …</translation>
+    </message>
+    <message>
+        <source>The engine uses %1 as soon as it is downloaded.</source>
+        <translation>下载完成后，引擎即使用 %1。</translation>
+    </message>
+    <message>
+        <source>A folder with config.json and safetensors</source>
+        <translation>含有配置文件和 safetensors 的文件夹</translation>
+    </message>
+    <message>
+        <source>A GGUF file</source>
+        <translation>GGUF 文件</translation>
+    </message>
+    <message>
+        <source>%1 was not downloaded</source>
+        <translation>%1 未能下载</translation>
+    </message>
+    <message>
+        <source>%1 is on this machine</source>
+        <translation>%1 已在本机上</translation>
+    </message>
+    <message>
+        <source>%1 is deleted</source>
+        <translation>%1 已删除</translation>
+    </message>
+    <message>
+        <source>Before anything is downloaded, you see what it takes.</source>
+        <translation>下载之前，您会先看到它需要多少资源。</translation>
+    </message>
+    <message>
+        <source>Another model</source>
+        <translation>其他模型</translation>
+    </message>
+    <message>
+        <source>On this machine</source>
+        <translation>本机上的模型</translation>
+    </message>
+    <message>
+        <source>Hub ID of a model, such as owner/name</source>
+        <translation>模型的 Hub ID，形如“所有者/名称”</translation>
+    </message>
+    <message>
+        <source>Hub ID</source>
+        <translation>Hub ID</translation>
+    </message>
+    <message>
+        <source>Look at it</source>
+        <translation>查看</translation>
+    </message>
+    <message>
+        <source>Folder …</source>
+        <translation>文件夹 …</translation>
+    </message>
+    <message>
+        <source>Use a folder with config.json and safetensors</source>
+        <translation>使用含有配置文件和 safetensors 的文件夹</translation>
+    </message>
+    <message>
+        <source>GGUF file …</source>
+        <translation>GGUF 文件 …</translation>
+    </message>
+    <message>
+        <source>Use a GGUF file; it is converted once</source>
+        <translation>使用 GGUF 文件；只需转换一次</translation>
     </message>
 </context>
 <context>
@@ -1880,6 +2132,10 @@
     <message>
         <source>Advice</source>
         <translation>建议</translation>
+    </message>
+    <message>
+        <source>Models</source>
+        <translation>模型</translation>
     </message>
     <message>
         <source>Engines</source>
@@ -2254,6 +2510,79 @@
     </message>
 </context>
 <context>
+    <name>RestartBox</name>
+    <message>
+        <source>Restarting: what has begun is finished first, then the engine starts anew.</source>
+        <translation>正在重新启动：先完成已开始的请求，再重新启动引擎。</translation>
+    </message>
+    <message>
+        <source>No request runs or waits. The cache begins empty.</source>
+        <translation>没有正在运行或等待的请求。缓存将从空开始。</translation>
+    </message>
+    <message numerus="yes">
+        <source>%Ln request(s) have begun and finish first.</source>
+        <translation>
+            <numerusform>%Ln 个请求已经开始，会先完成。</numerusform>
+        </translation>
+    </message>
+    <message numerus="yes">
+        <source>Restarting now ends %Ln of them, drawn without a seed.</source>
+        <translation>
+            <numerusform>立即重新启动会结束其中未设种子的 %Ln 个。</numerusform>
+        </translation>
+    </message>
+    <message numerus="yes">
+        <source>%Ln of this window wait and are asked again of the new engine.</source>
+        <translation>
+            <numerusform>本窗口有 %Ln 个请求在等待，将重新提交给新引擎。</numerusform>
+        </translation>
+    </message>
+    <message numerus="yes">
+        <source>%Ln of other programs wait: they are told to ask the new engine.</source>
+        <translation>
+            <numerusform>其他程序有 %Ln 个请求在等待：会通知它们改向新引擎提交。</numerusform>
+        </translation>
+    </message>
+    <message>
+        <source>The cache begins empty.</source>
+        <translation>缓存将从空开始。</translation>
+    </message>
+    <message>
+        <source>The engine did not start with these settings; above the pages stands why.</source>
+        <translation>引擎未能以这些设置启动；原因见页面上方。</translation>
+    </message>
+    <message>
+        <source>Restarted in %1.</source>
+        <translation>已重新启动，用时 %1。</translation>
+    </message>
+    <message numerus="yes">
+        <source>%Ln request(s) of this window were asked again.</source>
+        <translation>
+            <numerusform>本窗口的 %Ln 个请求已重新提交。</numerusform>
+        </translation>
+    </message>
+    <message>
+        <source>Restart</source>
+        <translation>重新启动</translation>
+    </message>
+    <message>
+        <source>Restart with these settings</source>
+        <translation>以这些设置重新启动</translation>
+    </message>
+    <message>
+        <source>Restart now</source>
+        <translation>立即重新启动</translation>
+    </message>
+    <message>
+        <source>Do not wait for what has begun; what can be repeated is asked again</source>
+        <translation>不等待已开始的请求；可以重复的会重新提交</translation>
+    </message>
+    <message>
+        <source>Back to the settings from before</source>
+        <translation>恢复之前的设置</translation>
+    </message>
+</context>
+<context>
     <name>Scale</name>
     <message>
         <source>1 use</source>
@@ -2300,6 +2629,38 @@
     </message>
 </context>
 <context>
+    <name>SettingsFile</name>
+    <message>
+        <source>This is no file of settings: it is too long.</source>
+        <extracomment>By this name lupdate finds the texts. A longer file is none of settings.</extracomment>
+        <translation>这不是设置文件：文件过长。</translation>
+    </message>
+    <message>
+        <source>This is no file of settings: it is no text.</source>
+        <translation>这不是设置文件：不是文本。</translation>
+    </message>
+    <message>
+        <source>This is no TOML: %1</source>
+        <translation>不是有效的设置文件：%1</translation>
+    </message>
+    <message>
+        <source>There is no setting %1.</source>
+        <translation>没有名为 %1 的设置。</translation>
+    </message>
+    <message>
+        <source>text in quotation marks</source>
+        <translation>带引号的文本</translation>
+    </message>
+    <message>
+        <source>%1: %2 is not accepted; it may be %3.</source>
+        <translation>%1：不接受 %2；可以是 %3。</translation>
+    </message>
+    <message>
+        <source>Line %1: %2</source>
+        <translation>第 %1 行：%2</translation>
+    </message>
+</context>
+<context>
     <name>SettingsPanel</name>
     <message>
         <source>Applying …</source>
@@ -2326,8 +2687,34 @@
         <translation>需要重启</translation>
     </message>
     <message>
-        <source>These are chosen when the engine starts.</source>
-        <translation>这些设置在引擎启动时确定。</translation>
+        <source>Settings</source>
+        <translation>设置</translation>
+    </message>
+    <message>
+        <source>%1 was not read: %2</source>
+        <translation>未能读取 %1：%2</translation>
+    </message>
+    <message>
+        <source>%1 differs in %2</source>
+        <translation>%1 中有%2不同</translation>
+    </message>
+    <message numerus="yes">
+        <source>%Ln setting(s)</source>
+        <translation>
+            <numerusform>%Ln 项设置</numerusform>
+        </translation>
+    </message>
+    <message>
+        <source>%1 was not written: %2</source>
+        <translation>未能写入 %1：%2</translation>
+    </message>
+    <message>
+        <source>Exported to %1</source>
+        <translation>已导出到 %1</translation>
+    </message>
+    <message>
+        <source>These are chosen when the engine starts. What a restart means is said before it happens.</source>
+        <translation>这些设置在引擎启动时确定。重新启动意味着什么，事先会告诉您。</translation>
     </message>
     <message>
         <source>Preview</source>
@@ -2360,6 +2747,22 @@
     <message>
         <source>The settings appear here when an engine is ready.</source>
         <translation>引擎就绪后，设置会显示在这里。</translation>
+    </message>
+    <message>
+        <source>Import …</source>
+        <translation>导入 …</translation>
+    </message>
+    <message>
+        <source>Stage the settings of a file; you see first what they would change</source>
+        <translation>暂存文件中的设置；您会先看到它们将改变什么</translation>
+    </message>
+    <message>
+        <source>Export …</source>
+        <translation>导出 …</translation>
+    </message>
+    <message>
+        <source>Write all settings to a file</source>
+        <translation>将所有设置写入文件</translation>
     </message>
 </context>
 <context>
@@ -2729,6 +3132,69 @@
     <message>
         <source>How much was measured</source>
         <translation>测量进度</translation>
+    </message>
+</context>
+<context>
+    <name>Welcome</name>
+    <message>
+        <source>A folder or a GGUF file</source>
+        <translation>文件夹或 GGUF 文件</translation>
+    </message>
+    <message>
+        <source>Asking what it takes …</source>
+        <translation>正在估计所需资源 …</translation>
+    </message>
+    <message>
+        <source>Welcome</source>
+        <translation>欢迎</translation>
+    </message>
+    <message>
+        <source>Welcome to Pagedeck</source>
+        <translation>欢迎使用 Pagedeck</translation>
+    </message>
+    <message>
+        <source>Pagedeck runs a language model on this machine and shows you its memory at work.</source>
+        <translation>Pagedeck 在本机运行语言模型，并让您看到它的内存如何工作。</translation>
+    </message>
+    <message>
+        <source>Language</source>
+        <translation>语言</translation>
+    </message>
+    <message>
+        <source>Model</source>
+        <translation>模型</translation>
+    </message>
+    <message>
+        <source>A small model to begin with; it is starting already.</source>
+        <translation>入门用的小模型；已经在启动了。</translation>
+    </message>
+    <message>
+        <source>A model of the hub</source>
+        <translation>Hub 上的模型</translation>
+    </message>
+    <message>
+        <source>Hub ID of a model, such as owner/name</source>
+        <translation>模型的 Hub ID，形如“所有者/名称”</translation>
+    </message>
+    <message>
+        <source>Path of a folder or a GGUF file</source>
+        <translation>文件夹或 GGUF 文件的路径</translation>
+    </message>
+    <message>
+        <source>Choose …</source>
+        <translation>选择 …</translation>
+    </message>
+    <message>
+        <source>See what it takes</source>
+        <translation>查看所需资源</translation>
+    </message>
+    <message>
+        <source>Start</source>
+        <translation>开始</translation>
+    </message>
+    <message>
+        <source>You find other models, and what each takes, on the page “Models”.</source>
+        <translation>其他模型及其所需资源，可在“模型”页面查看。</translation>
     </message>
 </context>
 <context>

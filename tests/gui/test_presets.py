@@ -9,6 +9,8 @@ from pagedeck.engine.config import EngineConfig
 from pagedeck.engine.facts import setting_facts
 from pagedeck.gui.i18n import Language, Languages
 from pagedeck.gui.presets import matching
+from pagedeck.gui.restart import Restart
+from pagedeck.gui.session import EngineSession
 from pagedeck.gui.settings_panel import SettingsPanel
 from pagedeck.ipc.presets import find_preset, presets
 from pagedeck.ipc.protocol import Reconfigure, Reconfigured, ReconfigureReport, SettingInfo
@@ -28,7 +30,7 @@ def tell_settings(link: ScriptedLink, **values: Any) -> None:
 @pytest.fixture
 def panel(link: ScriptedLink, qtbot: QtBot, languages: Languages) -> SettingsPanel:
     tell_settings(link)
-    made = SettingsPanel(link)
+    made = SettingsPanel(link, Restart(EngineSession(link)))
     qtbot.addWidget(made)
     made.resize(900, 700)
     made.show()

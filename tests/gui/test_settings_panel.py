@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 from pagedeck.gui.i18n import Language, Languages
+from pagedeck.gui.restart import Restart
+from pagedeck.gui.session import EngineSession
 from pagedeck.gui.settings_panel import SettingsPanel
 from pagedeck.ipc.protocol import Failed, Reconfigure, Reconfigured, ReconfigureReport, SettingInfo
 from PySide6.QtCore import Qt
@@ -17,7 +19,7 @@ from .scripted_link import ScriptedLink
 
 @pytest.fixture
 def panel(link: ScriptedLink, qtbot: QtBot, languages: Languages) -> SettingsPanel:
-    made = SettingsPanel(link)
+    made = SettingsPanel(link, Restart(EngineSession(link)))
     qtbot.addWidget(made)
     made.resize(900, 700)
     made.show()
@@ -66,13 +68,14 @@ def test_no_choice_is_cut(panel: SettingsPanel, link: ScriptedLink, qtbot: QtBot
     qtbot.waitUntil(lambda: field.width() > field.fontMetrics().horizontalAdvance(choices[1]) + 30)
 
 
-def test_live_settings_are_fields_and_fixed_ones_are_read_only(panel: SettingsPanel) -> None:
+def test_settings_are_fields_and_those_that_need_a_restart_stand_apart(panel: SettingsPanel) -> None:
     assert [*panel.editors] == ["block_size", "swap_space_gib", "max_batch_size", "prefix_caching"]
     assert isinstance(panel.editors["block_size"].field, QComboBox)
     assert isinstance(panel.editors["swap_space_gib"].field, QLineEdit)
+    assert [*panel.fixed_editors] == ["model", "num_blocks"]
     shown = texts(panel)
     assert "Needs a restart" in shown
-    assert "256 blocks" in shown
+    assert "(1 – 100)" in shown
     assert "(1 – 65,536)" in shown
 
 

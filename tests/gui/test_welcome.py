@@ -1,0 +1,135 @@
+"""The first start: welcomed once, with the engine starting meanwhile; language and model are chosen there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+from pagedeck.engine.config import DEFAULT_MODEL
+from pagedeck.gui import welcome
+from pagedeck.gui.app import parser, states_engine
+from pagedeck.gui.i18n import Language, Languages
+from pagedeck.gui.main_window import MainWindow
+from pagedeck.gui.welcome import Welcome
+from pagedeck.ipc.protocol import Shutdown
+from PySide6.QtCore import Qt
+from pytestqt.qtbot import QtBot
+
+from .scripted_link import ScriptedLink
+
+
+class Look:
+    """``pagedeck models``, answered by the test."""
+
+    asked: ClassVar[list[list[str]]] = []
+    done: ClassVar[list[Any]] = []
+
+    def __init__(self, arguments: list[str], on_done: object, on_line: object = None, parent: object = None) -> None:
+        self.asked.append(arguments)
+        self.done.append(on_done)
+
+    def stop(self) -> None:
+        pass
+
+
+@pytest.fixture(autouse=True)
+def look(monkeypatch: pytest.MonkeyPatch) -> type[Look]:
+    monkeypatch.setattr(Look, "asked", [])
+    monkeypatch.setattr(Look, "done", [])
+    for module in ("welcome", "models_page"):
+        monkeypatch.setattr(f"pagedeck.gui.{module}.ModelsCommand", Look)
+    return Look
+
+
+def shown(window: MainWindow) -> Welcome | None:
+    return next((dialog for dialog in window.findChildren(Welcome) if dialog.isVisible()), None)
+
+
+def opened(window: MainWindow) -> Welcome:
+    window.welcome()
+    dialog = shown(window)
+    assert dialog is not None
+    return dialog
+
+
+FOOTPRINT = {
+    "weight_bytes": 538_060_032, "dtype": "float32", "free": 8 << 30, "problem": "", "token_bytes": 46_080,
+    "tokens": 40_000, "pool_bytes": 2 << 30, "request_tokens": 4096, "requests": 9, "windowed": 0, "layers": 30,
+}  # fmt: skip
+
+
+def test_a_newcomer_is_welcomed_once_and_the_default_model_needs_no_choice(
+    window: MainWindow, link: ScriptedLink, look: type[Look], qtbot: QtBot
+) -> None:
+    assert welcome.DEFAULT_MODEL == DEFAULT_MODEL
+    window.welcome_newcomer()
+    dialog = shown(window)
+    assert dialog is not None
+    assert look.asked[-1] == ["show", DEFAULT_MODEL]
+    answer = {"to_download": 92_871_040, "disk_free": 100 << 30, "installed": None, "footprint": FOOTPRINT}
+    look.done[-1](answer, "")
+    assert "89 MiB" in dialog.estimate.text().replace("\u00a0", " ")
+    qtbot.mouseClick(dialog.start_button, Qt.MouseButton.LeftButton)
+    assert shown(window) is None
+    assert link.count(Shutdown) == 0  # the engine that starts is the right one
+    window.welcome_newcomer()
+    assert shown(window) is None
+
+
+def test_who_has_used_the_window_before_is_not_welcomed(window: MainWindow) -> None:
+    window._keep()
+    window.welcome_newcomer()
+    assert shown(window) is None
+
+
+def test_the_language_is_chosen_at_once(window: MainWindow, languages: Languages, qtbot: QtBot) -> None:
+    dialog = opened(window)
+    with qtbot.waitSignal(window.toolbar.languageChosen) as chosen:
+        dialog.language.setCurrentIndex(dialog.language.findData(Language.CHINESE))
+    assert chosen.args == ["zh_CN"]
+    assert languages.current == Language.CHINESE
+    qtbot.waitUntil(lambda: dialog.start_button.text() == "开始")
+
+
+def test_a_folder_restarts_the_engine_with_it(
+    window: MainWindow, link: ScriptedLink, tmp_path: Path, qtbot: QtBot
+) -> None:
+    dialog = opened(window)
+    qtbot.keyClicks(dialog.path_field, str(tmp_path))
+    assert dialog.choices[2].isChecked()
+    qtbot.mouseClick(dialog.start_button, Qt.MouseButton.LeftButton)
+    message = link.last(Shutdown)[0]
+    assert isinstance(message, Shutdown) and message.drain and message.hand_back
+    assert f"--model={tmp_path}" in window.session.arguments
+
+
+def test_a_model_of_the_hub_is_downloaded_first_and_then_used(
+    window: MainWindow, link: ScriptedLink, look: type[Look], qtbot: QtBot
+) -> None:
+    dialog = opened(window)
+    dialog.choices[1].setChecked(True)
+    assert not dialog.start_button.isEnabled()
+    qtbot.keyClicks(dialog.hub_field, "owner/name")
+    qtbot.mouseClick(dialog.start_button, Qt.MouseButton.LeftButton)
+    assert window.rail.current == "models"
+    place = look.asked.index(["fetch", "owner/name"])
+    assert link.count(Shutdown) == 0
+    look.done[place](None, "")
+    assert link.count(Shutdown) == 1
+    assert "--model=owner/name" in window.session.arguments
+
+
+@pytest.mark.parametrize(
+    ("arguments", "stated"),
+    [
+        ([], False),
+        (["--num-blocks", "64"], False),
+        (["--model", "x"], True),
+        (["--model=x"], True),
+        (["--name", "mine"], True),
+        (["--connection", "file.json"], True),
+    ],
+)
+def test_a_command_line_that_says_what_to_run_skips_it(arguments: list[str], stated: bool) -> None:
+    assert states_engine(*parser().parse_known_args(arguments)) is stated
