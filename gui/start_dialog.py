@@ -45,9 +45,13 @@ class StartDialog(Translated, QDialog):
         self.refusal = QLabel(wordWrap=True)
         self.refusal.setProperty("role", "error")
         self.refusal.hide()
-        self.buttons = QDialogButtonBox(QDialogButtonBox.StandardButton.Ok | QDialogButtonBox.StandardButton.Cancel)
-        self.buttons.accepted.connect(self.accept)
-        self.buttons.rejected.connect(self.reject)
+        self._buttons = QDialogButtonBox()
+        self.start_button, self.cancel_button = QPushButton(), QPushButton()
+        self.start_button.setProperty("role", "primary")
+        self._buttons.addButton(self.start_button, QDialogButtonBox.ButtonRole.AcceptRole)
+        self._buttons.addButton(self.cancel_button, QDialogButtonBox.ButtonRole.RejectRole)
+        self._buttons.accepted.connect(self.accept)
+        self._buttons.rejected.connect(self.reject)
         self._labels = [QLabel() for _ in range(4)]
         self._lay_out()
         self.setMinimumWidth(60 * theme.GRID)
@@ -99,7 +103,7 @@ class StartDialog(Translated, QDialog):
         layout.setSpacing(2 * theme.GRID)
         layout.addLayout(form)
         layout.addWidget(self.refusal)
-        layout.addWidget(self.buttons)
+        layout.addWidget(self._buttons)
 
     def retranslate(self) -> None:
         self.setWindowTitle(self.tr("Start another engine"))
@@ -113,5 +117,5 @@ class StartDialog(Translated, QDialog):
         self.preset.setItemText(0, self.tr("None"))
         for place, preset in enumerate(presets().values(), 1):
             self.preset.setItemText(place, said(preset.title))
-        self.buttons.button(QDialogButtonBox.StandardButton.Ok).setText(self.tr("Start"))
-        self.buttons.button(QDialogButtonBox.StandardButton.Cancel).setText(self.tr("Cancel"))
+        self.start_button.setText(self.tr("Start"))
+        self.cancel_button.setText(self.tr("Cancel"))

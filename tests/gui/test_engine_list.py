@@ -23,7 +23,6 @@ from pagedeck.ipc.client import Client
 from pagedeck.ipc.endpoint import read_connection
 from pagedeck.ipc.vocabulary import Refused
 from PySide6.QtCore import QSettings, Qt
-from PySide6.QtWidgets import QDialogButtonBox
 from pytestqt.qtbot import QtBot
 
 from .loading_engines import command, loading_engine
@@ -135,14 +134,13 @@ def test_another_engine_is_started_beside_the_windows_own(window: MainWindow, qt
     dialog = page.findChild(StartDialog)
     assert dialog.name.text() == "pagedeck-2"
     dialog.name.setText("pagedeck")
-    start = dialog.buttons.button(QDialogButtonBox.StandardButton.Ok)
-    qtbot.mouseClick(start, Qt.MouseButton.LeftButton)
+    qtbot.mouseClick(dialog.start_button, Qt.MouseButton.LeftButton)
     assert dialog.isVisible() and "'pagedeck' runs already" in dialog.refusal.text()
     dialog.name.setText("other")
     dialog.model.setText("/models/other")
     dialog.preset.setCurrentIndex(1)
     dialog.settings.setText("--num-blocks 128 --chat-template 'a b'")
-    qtbot.mouseClick(start, Qt.MouseButton.LeftButton)
+    qtbot.mouseClick(dialog.start_button, Qt.MouseButton.LeftButton)
     assert session.name == "other" and session.owned and session.starting
     assert session._arguments_of["other"] == [
         "--model", "/models/other", "--preset", dialog.preset.currentData(), "--num-blocks", "128",
