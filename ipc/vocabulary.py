@@ -216,7 +216,7 @@ class SamplingParams:
         number("length_penalty", -10.0, 10.0, "a number from -10 to 10")
         if not isinstance(self.early_stopping, bool):
             raise Refused.value("early_stopping", self.early_stopping, "true or false")
-        number("repetition_penalty", 0.0, 100.0, "more than 0 up to 100 (1 is off)", open_low=True)
+        number("repetition_penalty", 0.01, 100.0, "0.01 to 100 (1 is off)")
         number("presence_penalty", -2.0, 2.0, "-2 to 2 (0 is off)")
         number("frequency_penalty", -2.0, 2.0, "-2 to 2 (0 is off)")
         integer("min_tokens", 0, self.max_tokens, f"an integer from 0 to max_tokens ({self.max_tokens:,})")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from dataclasses import dataclass
 
 from ..aio import AsyncClient, AsyncSubscription
@@ -16,6 +15,9 @@ from .schema import Health
 
 #: Seconds between two looks at an engine, and for one that is not there.
 LOOK_S = 0.5
+
+#: Seconds that an engine may take to say how it is, which its socket thread does at once.
+ANSWER_S = 3.0
 
 _SERVING = (EngineState.READY, EngineState.DRAINING)
 
@@ -65,10 +67,13 @@ class EngineLink:
         """The engine's status now; None where none answers."""
         if self._client is None:
             return None
-        with contextlib.suppress(EngineError):
-            self._status = await self._client.status()
-            return self._status
-        return None
+        try:
+            async with asyncio.timeout(ANSWER_S):
+                self._status = await self._client.status()
+        except (EngineError, TimeoutError) as error:
+            self._absence = str(error) or f"The engine {self.name!r} has not answered for {ANSWER_S:.0f} s."
+            return None
+        return self._status
 
     async def health(self) -> Health:
         status = await self.look()

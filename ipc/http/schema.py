@@ -50,7 +50,7 @@ class Generation(Request, kw_only=True):
     logit_bias: dict[TokenId, Annotated[float, Meta(ge=-100, le=100)]] | None = None
     top_k: Annotated[int, Meta(ge=0, le=2**31 - 1)] | None = None
     min_p: _Unit | None = None
-    repetition_penalty: Annotated[float, Meta(gt=0, le=100)] | None = None
+    repetition_penalty: Annotated[float, Meta(ge=0.01, le=100)] | None = None
     min_tokens: Annotated[int, Meta(ge=0, le=10_000_000)] | None = None
     ignore_eos: bool | None = None
     bad_words: list[str] | None = None

@@ -39,7 +39,8 @@ class Gateway:
         environment = os.environ | {"PAGEDECK_RUNTIME": str(runtime), "PAGEDECK_STATE": str(runtime / "log")}
         environment |= {"PAGEDECK_API_KEY": key} if key else {}
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "pagedeck", "gateway", "--port", "0", *arguments],
+            [sys.executable, "-m", "pagedeck", "gateway", "--port", "0", "--exit-with-parent", *arguments],
+            stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
             env=environment,
@@ -60,8 +61,9 @@ class Gateway:
         self.http.close()
         self.process.kill()
         self.process.wait()
-        assert self.process.stdout is not None
-        self.process.stdout.close()
+        for pipe in (self.process.stdin, self.process.stdout):
+            assert pipe is not None
+            pipe.close()
 
 
 StartGateway = Callable[..., AbstractContextManager[Gateway]]

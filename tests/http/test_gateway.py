@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import socket
 import subprocess
 import sys
@@ -85,6 +86,18 @@ def test_an_engine_that_cannot_load_leaves_its_last_words(tmp_path: Path, start_
         engine.kill()
         assert "ended while it loaded" in wait_for(gateway, "failed")["detail"]
         refused(complete(gateway), 503, "engine_gone")
+
+
+def test_an_engine_that_stands_still_is_told_of(tmp_path: Path, start_gateway: Any, talker: Any) -> None:
+    engine = talker()
+    with start_gateway(tmp_path) as gateway:
+        wait_for(gateway, "ready")
+        engine.process.send_signal(signal.SIGSTOP)
+        assert "has not answered" in wait_for(gateway, "absent")["detail"]
+        assert "absent" in gateway.http.get("/metrics").text
+        engine.process.send_signal(signal.SIGCONT)
+        wait_for(gateway, "ready")
+        assert complete(gateway).status_code == 200
 
 
 def test_an_engine_s_refusals_have_their_status(tmp_path: Path, start_gateway: Any, talker: Any) -> None:

@@ -289,6 +289,7 @@ def test_a_full_queue_is_said_with_the_time_to_wait(engine: Any, client: openai.
     [
         ({"messages": []}, "messages", "messages is []"),
         ({"temperature": -1}, "temperature", "temperature is -1"),
+        ({"repetition_penalty": 1e-300}, "repetition_penalty", ">= 0.01"),
         ({"max_tokens": "many"}, "max_tokens", "max_tokens is 'many'"),
         ({"top_logprobs": 2}, "top_logprobs", "set logprobs to true"),
         ({"stop": [""]}, "stop", "stop is ''"),
