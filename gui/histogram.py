@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 from PySide6.QtCore import QEvent, QRect, QRectF, QSize, Qt
-from PySide6.QtGui import QColor, QHelpEvent, QPainter, QPaintEvent, QPen
+from PySide6.QtGui import QColor, QHelpEvent, QPainter, QPaintEvent, QPen, QResizeEvent
 from PySide6.QtWidgets import QLabel, QSizePolicy, QToolTip, QVBoxLayout, QWidget
 
 from . import quantities, theme, words
@@ -21,6 +21,7 @@ QUANTILES = (("P50", 0.5), ("P95", 0.95), ("P99", 0.99))
 GUTTER = 7 * theme.GRID  # left of the bars, for the scale
 HEAD, FOOT = 18, 20  # above them for the percentiles' names, below for the times
 BAR = 6  # a bar's width at least, in pixels
+BARS = 72  # at most: more would show chance
 
 
 class Histogram(Translated, QWidget):
@@ -120,10 +121,14 @@ class _Bars(QWidget):
             return []
         low, high = self._decades
         first, last = (int(np.argmin(np.abs(np.log10(EDGES) - end))) for end in (low, high))
-        size = max(1, math.ceil(BAR * (last - first) / self._plot.width()))
+        size = max(1, math.ceil((last - first) / min(BARS, self._plot.width() / BAR)))
         return [(at, min(at + size, len(self._whole))) for at in range(first, min(last, len(self._whole)), size)]
 
     # --- drawing --------------------------------------------------------------------------------------------------
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        super().resizeEvent(event)
+        self._scale = CalmScale(2, patience=10)  # other bars are of another height
 
     def paintEvent(self, event: QPaintEvent) -> None:
         painter, palette = QPainter(self), theme.current().palette
