@@ -12,9 +12,10 @@ from pagedeck.gui.link import EngineLink
 from pagedeck.gui.session import EngineSession
 from pagedeck.gui.state import ConnectionState
 from pagedeck.ipc.client import Client
-from pagedeck.ipc.protocol import Failed, Finished, Reconfigure, Submit
-from pagedeck.ipc.vocabulary import SamplingParams
+from pagedeck.ipc.protocol import Failed, Reconfigure
 from pytestqt.qtbot import QtBot
+
+from ..ipc.conftest import Board
 
 WAIT_MS = 60_000
 
@@ -26,28 +27,33 @@ def session(qtbot: QtBot) -> Iterator[EngineSession]:
     made.close()
 
 
+@pytest.fixture
+def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Board]:
+    monkeypatch.setenv("PAGEDECK_RUNTIME", str(tmp_path / "run"))
+    monkeypatch.setenv("PAGEDECK_STATE", str(tmp_path / "state"))
+    made = Board(listen="tcp://127.0.0.1:0")
+    made.answer(lambda _client, message: [Failed(id=message.id, code="forbidden", message="No.")])
+    yield made
+    made.close()
+
+
 def test_the_window_attaches_with_a_keys_file_until_it_is_revoked(
-    qtbot: QtBot, session: EngineSession, engine_process: Any, tmp_path: Path
+    qtbot: QtBot, session: EngineSession, engine: Board, tmp_path: Path
 ) -> None:
-    with engine_process(listen="tcp://127.0.0.1:0") as engine:
-        file = tmp_path / "alice.json"
-        assert keys.add("alice", operator=False, engine="test", address=None, output=str(file)) == 0
-        link = session.link
-        session.open(str(file))
-        qtbot.waitUntil(lambda: link.view.connection == ConnectionState.READY, timeout=WAIT_MS)
-        answers: list[Any] = []
-        sampling = SamplingParams(max_tokens=5, temperature=0.0, ignore_eos=True)
-        link.submit(Submit(token_ids=[5] * 20, sampling=sampling), answers.append)
-        qtbot.waitUntil(lambda: bool(answers) and isinstance(answers[-1], Finished), timeout=WAIT_MS)
-        refused: list[Any] = []
-        link.request(Reconfigure(changes={"block_size": 32}), refused.append)
-        qtbot.waitUntil(lambda: bool(refused), timeout=WAIT_MS)
-        assert isinstance(refused[0], Failed) and refused[0].code == "forbidden"
-        assert keys.revoke("alice") == 0
-        qtbot.waitUntil(lambda: link.view.connection == ConnectionState.DISCONNECTED, timeout=WAIT_MS)
-        assert "key" in link.view.detail
-        with Client(engine.connection) as owner:
-            assert owner.status().state == "ready"
+    file = tmp_path / "alice.json"
+    assert keys.add("alice", operator=False, engine="b", address=None, output=str(file)) == 0
+    link = session.link
+    session.open(str(file))
+    qtbot.waitUntil(lambda: link.view.connection == ConnectionState.READY, timeout=WAIT_MS)
+    refused: list[Any] = []
+    link.request(Reconfigure(changes={"block_size": 32}), refused.append)
+    qtbot.waitUntil(lambda: bool(refused), timeout=WAIT_MS)
+    assert refused[0].code == "forbidden"
+    assert keys.revoke("alice") == 0
+    qtbot.waitUntil(lambda: link.view.connection == ConnectionState.DISCONNECTED, timeout=WAIT_MS)
+    assert "key" in link.view.detail
+    with Client(engine.connection) as owner:
+        assert owner.status().state == "ready"
 
 
 def test_a_file_that_others_may_read_is_refused_with_what_to_do(
