@@ -232,6 +232,11 @@ def parser() -> argparse.ArgumentParser:
 
     bench = commands.add_parser("bench", help="measure")
     add_suites(bench)
+    trace = commands.add_parser("trace", help="write down what is asked of an engine, without text, to repeat it")
+    trace.add_argument("file", metavar="FILE", help="to be written, as JSON lines")
+    _engine_option(trace)
+    trace.add_argument("--minutes", type=float, help="how long (default: until Ctrl-C, or until the engine ends)")
+
     add_tune(commands.add_parser("tune", help="find the settings that suit a load, with evidence"))
     return parser
 
@@ -282,6 +287,10 @@ def _run(options: argparse.Namespace) -> int:
             from .commands.doctor import doctor
 
             return doctor(as_json=options.json)
+        case "trace":
+            from .commands.trace import trace
+
+            return trace(options.engine, options.file, minutes=options.minutes)
         case "tune":
             from .commands.tune import tune
 

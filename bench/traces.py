@@ -1,9 +1,4 @@
-"""Loads that happened: Pagedeck's own traces, and the public formats BurstGPT and Mooncake.
-
-Pagedeck's is JSON lines: ``at`` (seconds from the first request), ``prompt_tokens``, ``output_tokens``, and if they are
-known ``priority`` and ``prefix``, a list of numbers for the prompt's pieces of ``PIECE`` tokens each: prompts that
-begin with the same numbers begin with the same tokens. No text is in it.
-"""
+"""Loads that happened: Pagedeck's own traces (see ``ipc/trace``), and the public formats BurstGPT and Mooncake."""
 
 from __future__ import annotations
 
@@ -11,27 +6,17 @@ import csv
 import json
 import random
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
+from ..ipc.trace import PIECE, Line
 from ..ipc.vocabulary import PRIORITIES, Refused
 from .workload import FIRST_TOKEN, Item
 
-#: Tokens that a number of a prefix stands for. Mooncake's traces say 512.
-PIECE = 512
-
-
-@dataclass(frozen=True, slots=True)
-class Line:
-    """One request of a trace."""
-
-    at: float
-    prompt_tokens: int
-    output_tokens: int
-    priority: str = "normal"
-    prefix: tuple[int, ...] = ()
-    piece: int = PIECE
+#: Tokens that a hash of Mooncake's stands for.
+MOONCAKE_PIECE = 512
 
 
 def read_trace(path: Path) -> list[Line]:
@@ -49,15 +34,7 @@ def read_trace(path: Path) -> list[Line]:
         raise Refused(f"The trace {path} has no request.", field="trace")
     lines.sort(key=lambda line: line.at)
     first = lines[0].at
-    return [Line(**(asdict(line) | {"at": line.at - first})) for line in lines]
-
-
-def write_trace(path: Path, lines: Iterable[Line]) -> None:
-    """Write Pagedeck's own format."""
-    with path.open("w", encoding="utf-8") as file:
-        for line in lines:
-            facts = {name: value for name, value in asdict(line).items() if name != "piece" or line.prefix}
-            file.write(json.dumps(facts | {"at": round(line.at, 6)}) + "\n")
+    return [msgspec.structs.replace(line, at=line.at - first) for line in lines]
 
 
 def items(lines: Iterable[Line], *, seed: int, vocabulary: int, context_length: int, speed: float = 1.0) -> list[Item]:
@@ -94,7 +71,7 @@ def _json_lines(file: Iterable[str]) -> Iterator[Line]:
 def _line(facts: dict[str, Any]) -> Line:
     if "input_length" in facts:  # Mooncake: milliseconds, and a hash for each 512 tokens
         numbers = (facts["timestamp"] / 1e3, facts["input_length"], facts["output_length"])
-        return _checked(*numbers, "normal", facts.get("hash_ids", ()), PIECE)
+        return _checked(*numbers, "normal", facts.get("hash_ids", ()), MOONCAKE_PIECE)
     numbers = (facts["at"], facts["prompt_tokens"], facts["output_tokens"])
     return _checked(*numbers, facts.get("priority", "normal"), facts.get("prefix", ()), facts.get("piece", PIECE))
 

@@ -175,6 +175,7 @@ class RequestRow(msgspec.Struct, omit_defaults=True):
     error: str = ""
     saved_blocks: int = 0  # of `blocks` and `host_blocks`, those that another sequence held before
     mean_run: float = 0.0  # neighbouring blocks in a row, over its block tables
+    prefix: list[int] = []  # with a `finished` event alone: a number for each 64 tokens of the prompt
 
 
 class DeviceStats(msgspec.Struct, omit_defaults=True):

@@ -1,16 +1,24 @@
 from __future__ import annotations
 
 import json
+import threading
 from pathlib import Path
 
 import pytest
-from pagedeck.bench.traces import Line, items, read_trace, write_trace
+from pagedeck.bench.traces import items, read_trace
+from pagedeck.commands.trace import trace
+from pagedeck.ipc.client import Client
+from pagedeck.ipc.launch import Engine
+from pagedeck.ipc.telemetry import Event
+from pagedeck.ipc.trace import Line, line_of, write_line
 from pagedeck.ipc.vocabulary import Refused
 
 
 def test_a_trace_is_read_as_it_was_written(tmp_path: Path) -> None:
     lines = [Line(0.0, 5, 7), Line(0.5, 40, 2, "interactive", (1, 2), 16), Line(2.25, 3, 1, "batch")]
-    write_trace(tmp_path / "t.jsonl", lines)
+    with (tmp_path / "t.jsonl").open("wb") as file:
+        for line in reversed(lines):
+            write_line(file, line)
     assert read_trace(tmp_path / "t.jsonl") == lines
 
 
@@ -55,3 +63,35 @@ def test_what_is_wrong_is_said(tmp_path: Path, name: str, text: str, said: str) 
     (tmp_path / name).write_text(text)
     with pytest.raises(Refused, match=said):
         read_trace(tmp_path / name)
+
+
+def test_an_engine_s_requests_become_a_trace(
+    tiny_model_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("PAGEDECK_RUNTIME", str(tmp_path / "run"))
+    monkeypatch.setenv("PAGEDECK_STATE", str(tmp_path / "state"))
+    options = ["--model", str(tiny_model_folder), "--num-blocks", "64", "--threads", "1"]
+    file = tmp_path / "asked.jsonl"
+    engine = Engine("traced", options)
+    with engine, Client(engine.wait_ready()) as client:
+        writing = threading.Thread(target=lambda: trace("traced", str(file), minutes=None))
+        writing.start()
+        same = [300 + n % 20 for n in range(130)]
+        lines: list[bytes] = []
+        while len(lines) < 3:  # until it listens
+            for number, prompt in enumerate((same, same[:70], [301] * 64)):
+                client.submit(token_ids=prompt, max_tokens=2 + number, ignore_eos=True, priority="batch").token_ids()
+            lines = file.read_bytes().splitlines() if file.exists() else []
+        engine.stop()
+        writing.join(60)
+        assert not writing.is_alive()
+    read = read_trace(file)
+    by_length = {line.prompt_tokens: line for line in read}
+    assert set(by_length) == {130, 70, 64} and {line.priority for line in read} == {"batch"}
+    long, short, other = (by_length[length] for length in (130, 70, 64))
+    assert [len(line.prefix) for line in (long, short, other)] == [2, 1, 1]
+    assert long.prefix[:1] == short.prefix != other.prefix
+    assert by_length[64].output_tokens == 4 and f"requests in {file}" in capsys.readouterr().out
+    with pytest.raises(Refused, match="exists already"):
+        trace("traced", str(file), minutes=1)
+    assert line_of(Event("e", 0.0, "finished", "")) is None

@@ -431,9 +431,9 @@ def test_bad_settings_are_refused_by_name(client: Client, changes: dict[str, Any
 
 
 def test_a_block_and_a_request_tell_their_story(serve: Callable[..., Running]) -> None:
-    running = serve(runner=GatedMemory(512))
+    running = serve(num_blocks=512, block_size=8, runner=GatedMemory(4096))
     with Client(running.connection, name="teller") as client:
-        stream = ask(client, 5, max_tokens=400)
+        stream = ask(client, 5, max_tokens=4000)  # more than it can make meanwhile
         running.engine.runner.wait_for_step()
         running.engine.runner.gate.set()
         next(iter(stream))
