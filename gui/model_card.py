@@ -164,6 +164,7 @@ class ModelCard(Translated, QFrame):
         self.title.setText(str(model.facts.get("title") or model.name))
         self.mark.setText(fill_in(self.tr("● runs in %1"), model.engine) if model.engine else "")
         self.facts.setText(" · ".join(self._fact_texts()))
+        self.facts.setVisible(bool(self.facts.text()))
         self.estimate.show_look(model.look)
         self.problem.setText(engine_texts.say(model.problem))
         self.problem.setVisible(bool(model.problem))

@@ -147,7 +147,7 @@ class SettingEditor(QWidget):
         line = QLineEdit()
         line.setFont(theme.number_font(line.font()))
         line.textChanged.connect(self._changed)
-        line.setFixedWidth(_EDITOR_WIDTH)
+        line.setFixedWidth(_EDITOR_WIDTH * (2 if isinstance(self.info.value, str) else 1))  # names and paths are long
         return line
 
     def _changed(self) -> None:

@@ -278,6 +278,12 @@ def style_sheet(palette: Palette) -> str:
     QPushButton[role="chip"]:checked, QToolButton[role="flat"]:checked, QToolButton[role="rail"]:checked {{
         background: {chosen}; }}
     QLabel[role="question"] {{ background: {chosen}; border-radius: 8px; padding: 8px 12px; }}
+    QRadioButton::indicator {{
+        width: 10px; height: 10px; border: 1px solid {palette.muted}; border-radius: 6px;
+        background: {palette.surface}; }}
+    QRadioButton::indicator:checked {{
+        border: 3px solid {palette.accent}; width: 6px; height: 6px; background: {palette.on_accent}; }}
+    QRadioButton:focus {{ color: {palette.accent}; }}
     QFrame[role="card"] {{ background: {palette.surface}; border: 1px solid {palette.line}; border-radius: 8px; }}
     QFrame[role="banner"] {{ background: {chosen}; border-bottom: 1px solid {palette.line}; }}
     QLineEdit, QPlainTextEdit, QTextEdit, QSpinBox, QDoubleSpinBox {{

@@ -191,6 +191,9 @@ class Welcome(Translated, QDialog):
         self.problem.setVisible(bool(self.problem.text()))
         self.look_button.setEnabled(bool(self.model) and not asking)
         self.start_button.setEnabled(bool(self.model))
+        needed = self.layout().totalHeightForWidth(self.width())
+        if needed > self.height():  # grows with what is told, and never shrinks under the pointer
+            self.resize(self.width(), needed)
 
     def retranslate(self) -> None:
         self.setWindowTitle(self.tr("Welcome"))
@@ -201,7 +204,8 @@ class Welcome(Translated, QDialog):
         self.language_label.setText(self.tr("Language"))
         self.language.setAccessibleName(self.tr("Language"))
         self.model_label.setText(self.tr("Model"))
-        self.choices[_DEFAULT].setText(f"{self.tr('The default model')}: {DEFAULT_MODEL}")
+        default = self.tr("The default model")
+        self.choices[_DEFAULT].setText(f"{default} · {DEFAULT_MODEL}")
         self.choices[_DEFAULT].setToolTip(self.tr("A small model to begin with; it is starting already."))
         self.choices[_HUB].setText(self.tr("A model of the hub"))
         self.choices[_LOCAL].setText(self.tr("A folder or a GGUF file"))

@@ -3165,6 +3165,10 @@
         <translation>模型</translation>
     </message>
     <message>
+        <source>The default model</source>
+        <translation>默认模型</translation>
+    </message>
+    <message>
         <source>A small model to begin with; it is starting already.</source>
         <translation>入门用的小模型；已经在启动了。</translation>
     </message>
