@@ -87,8 +87,8 @@ def parser() -> argparse.ArgumentParser:
     replay.add_argument("file", metavar="FILE", help="as the app's record button writes it (*.pagedeck)")
 
     attach = commands.add_parser(
-        "attach", help="show another server's prefix cache in a window", description="Show the prefix cache of vLLM, of "
-        "SGLang or of `pagedeck serve --kv-events` as its KV events tell of it. It is only looked at.",
+        "attach", help="show another server's prefix cache in a window", description="Show the prefix cache of vLLM, "
+        "of SGLang or of `pagedeck serve --kv-events` as its KV events tell of it. It is only looked at.",
     )  # fmt: skip
     attach.add_argument(
         "endpoint", nargs="?", default=KV_EVENTS_ADDRESS, help="where it publishes (default %(default)s)"
