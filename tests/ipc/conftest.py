@@ -29,9 +29,7 @@ class Board:
 
     def __init__(self, state: str = "ready", **options: Any) -> None:
         self._context: Any = zmq.Context()
-        self.endpoint = bind(
-            self._context, **({"name": "b", "listen": None, "model": "m", "log": ""} | options)
-        )
+        self.endpoint = bind(self._context, **({"name": "b", "listen": None, "model": "m", "log": ""} | options))
         self.inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self.status = EngineStatus("b", state, "m", self.endpoint.connection.epoch, 1, "0", detail="all well")
         self.settings: list[SettingInfo] = []
