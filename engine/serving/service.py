@@ -110,8 +110,8 @@ def serve(
     ``listen`` is an address for TCP (``tcp://HOST:PORT``), None the private default. An ``owned`` engine ends when its
     standard input does, unless it was released. Events of the prefix cache are published at ``kv_events`` and repeated
     at ``kv_events_replay``, if these addresses are given. SIGTERM and SIGINT let requests go on for ``DRAIN_S``
-    seconds, and end everything at once when they come again. ``progress`` is told what loading does and how far it is, and once
-    nothing (an empty text) when that is over.
+    seconds, and end everything at once when they come again. ``progress`` is told what loading does and how far it is,
+    and once nothing (an empty text) when that is over.
     """
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
     try:
