@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 #: beginning of a line.
 WHITE_SPACE = r"\x20|\r?\n[\x20\t]{0,64}"
 #: Seconds that a compile may take.
-PATIENCE_S = 5.0
+PATIENCE_S = 10.0
 #: What lets a schema take long: what has to be intersected with, or excluded from, something else; or mere length.
 HARD = re.compile(r'"(pattern|patternProperties|allOf|multipleOf|format|unevaluatedProperties)"')
 LONG = 10_000

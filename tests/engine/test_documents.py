@@ -33,6 +33,12 @@ SCHEMA: dict[str, Any] = {
 }
 
 
+@pytest.fixture(autouse=True)
+def patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However slow the machine is."""
+    monkeypatch.setattr("pagedeck.engine.model.documents.PATIENCE_S", 60.0)
+
+
 @pytest.fixture(scope="module")
 def tokenizer(tiny_model_folder: Path) -> PreTrainedTokenizerBase:
     return AutoTokenizer.from_pretrained(str(tiny_model_folder))
