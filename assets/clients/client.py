@@ -48,7 +48,7 @@ for message in messages(control):
     if message["type"] == "failed":
         raise SystemExit(f"{message['code']}: {message['message']}")
     if message["type"] == "welcome":
-        sampling = {"max_tokens": int((*sys.argv, 50)[3]), "temperature": 0.0}
+        sampling = {"max_tokens": int([*sys.argv, "50"][3]), "temperature": 0.0}
         say(control, type="submit", id=uuid.uuid4().hex, prompt=sys.argv[2], sampling=sampling)
     elif message["type"] == "tokens":
         print(message.get("text", ""), end="", flush=True)
