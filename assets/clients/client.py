@@ -15,7 +15,7 @@ import zmq
 def connect(path: str) -> Any:
     """A DEALER on the control socket of the engine that a connection file describes."""
     found = json.loads(Path(path).read_text())
-    control = zmq.Context.instance().socket(zmq.DEALER)
+    control: Any = zmq.Context.instance().socket(zmq.DEALER)
     control.set(zmq.LINGER, 500)
     if found["server_key"]:
         control.set(zmq.CURVE_SERVERKEY, found["server_key"].encode())
