@@ -7,11 +7,12 @@ from dataclasses import dataclass
 
 from PySide6.QtCore import Qt
 from PySide6.QtGui import QKeySequence
-from PySide6.QtWidgets import QDialog, QGridLayout, QLabel, QScrollArea, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QDialog, QGridLayout, QLabel, QVBoxLayout, QWidget
 
 from . import theme
 from .i18n import QT_TRANSLATE_NOOP, Translated
 from .rail import PAGES
+from .scroll import plain_scroll
 
 
 @dataclass(frozen=True)
@@ -110,9 +111,8 @@ class Shortcuts(Translated, QDialog):
                 grid.addWidget(self._label(key.meaning), row, 1)
             grid.setRowMinimumHeight(grid.rowCount(), theme.GRID)
         grid.setColumnStretch(1, 1)
-        area = QScrollArea(widgetResizable=True, frameShape=QScrollArea.Shape.NoFrame)
-        area.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
-        area.setWidget(content)
+        area = plain_scroll(content)
+        area.setFocusPolicy(Qt.FocusPolicy.StrongFocus)  # nothing in it takes the keys that scroll
         layout = QVBoxLayout(self)
         layout.setContentsMargins(0, 0, 0, 0)
         layout.addWidget(area)
