@@ -82,8 +82,8 @@ def test_requests_go_over_to_the_new_engine_and_wrong_settings_can_be_taken_back
     qtbot.waitUntil(lambda: restart.affected().own == 2 or begun.ended, timeout=SOON_MS)
     epoch = link.view.epoch
     panel.editors["max_queue"].field.setText("500")  # type: ignore[union-attr]
-    panel.fixed_editors["context_length"].field.setText("2000")  # type: ignore[union-attr]
-    assert "Context length 4,096 → 2,000" in panel.restart_box.explanation.text()
+    panel.fixed_editors["context_length"].field.setText("1000")  # type: ignore[union-attr]
+    assert "Context length 4,096 → 1,000" in panel.restart_box.explanation.text()
     outcomes: list[Outcome] = []
     restart.ended.connect(lambda outcome: outcomes.append(outcome))
     click(qtbot, panel.restart_box.patient_button)
@@ -92,13 +92,13 @@ def test_requests_go_over_to_the_new_engine_and_wrong_settings_can_be_taken_back
     qtbot.waitUntil(lambda: all(reader.ended for reader in (begun, *waiting)), timeout=SOON_MS)
     assert [len(reader.tokens) for reader in (begun, *waiting)] == [300, 20, 30]
     assert [type(reader.got[-1]) for reader in (begun, *waiting)] == [Finished] * 3
-    qtbot.waitUntil(lambda: value(panel, "context_length") == 2000, timeout=SOON_MS)
+    qtbot.waitUntil(lambda: value(panel, "context_length") == 1000, timeout=SOON_MS)
     assert value(panel, "max_queue") == 500
     assert panel.staged == panel.staged_for_restart == {}
     assert "Restarted in" in panel.restart_box.outcome.text()
 
     # An engine that does not start says so, and the one from before comes back. What waits, waits for it.
-    held = Reader(link, 2000)
+    held = Reader(link, 1000)
     qtbot.waitUntil(lambda: bool(held.tokens), timeout=SOON_MS)
     panel.fixed_editors["model"].field.setText("/no/such/model")  # type: ignore[union-attr]
     click(qtbot, panel.restart_box.now_button)
@@ -107,8 +107,8 @@ def test_requests_go_over_to_the_new_engine_and_wrong_settings_can_be_taken_back
     assert "did not start" in panel.restart_box.outcome.text()
     click(qtbot, panel.restart_box.back_button)
     qtbot.waitUntil(lambda: held.ended, timeout=LOADED_MS)
-    assert isinstance(held.got[-1], Finished) and len(held.tokens) == 2000 - 39  # its context is full
-    assert value(panel, "context_length") == 2000
+    assert isinstance(held.got[-1], Finished) and len(held.tokens) == 1000 - 39  # its context is full
+    assert value(panel, "context_length") == 1000
 
 
 # --- before and after, without an engine ------------------------------------------------------------------------------
