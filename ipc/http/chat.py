@@ -11,7 +11,7 @@ import msgspec
 from ..aio import AsyncClient
 from ..protocol import ChatMessage, EngineStatus, Submit, TokenLogprob, Tokens
 from ..vocabulary import Refused, SamplingParams
-from .generation import check_model, head, priority_of, reason_of, sampling_of, usage_of, wants_usage
+from .generation import check_model, head, priority_of, reason_of, sampling_of, schema_of, usage_of, wants_usage
 from .running import outputs, running
 from .schema import (
     Answer,
@@ -128,7 +128,7 @@ def _sampling(request: ChatRequest, tools: ToolUse, status: EngineStatus) -> Sam
     if request.top_logprobs and not request.logprobs:
         raise Refused("top_logprobs is stated without logprobs; set logprobs to true.", field="top_logprobs")
     limit = request.max_completion_tokens or request.max_tokens or _room(status, request.n or 1)
-    schema = _schema(request)
+    schema = schema_of(request)
     if tools.forced:
         if schema:
             text = "response_format and a tool_choice that forces a call are stated; accepted is one of them."
@@ -149,19 +149,6 @@ def _room(status: EngineStatus, n: int) -> int:
         return status.context_length
     pool = status.stats.device.num_blocks * status.stats.device.block_size
     return status.context_length if pool >= n * status.context_length else max(1, pool // (2 * n))
-
-
-def _schema(request: ChatRequest) -> str:
-    """The JSON schema that answers keep to; empty for none."""
-    wanted = request.response_format
-    if wanted is None or wanted.type == "text":
-        return ""
-    if wanted.type == "json_object":
-        return "{}"
-    if wanted.json_schema is None or wanted.json_schema.schema is None:
-        raise Refused("response_format is of type json_schema without json_schema.schema; state it.",
-                      field="response_format")  # fmt: skip
-    return msgspec.json.encode(wanted.json_schema.schema).decode()
 
 
 def _message(turn: ChatTurn, place: str) -> ChatMessage:

@@ -9,7 +9,7 @@ from typing import Any
 from ..aio import AsyncClient
 from ..protocol import EngineStatus, Finished, Submit, TokenLogprob, Tokens
 from ..vocabulary import Refused
-from .generation import check_model, head, priority_of, reason_of, sampling_of, usage_of, wants_usage
+from .generation import check_model, head, priority_of, reason_of, sampling_of, schema_of, usage_of, wants_usage
 from .running import outputs, running
 from .schema import Completion, CompletionChoice, CompletionLogprobs, CompletionRequest
 
@@ -36,6 +36,7 @@ class Prompts:
             max_tokens=DEFAULT_MAX_TOKENS if request.max_tokens is None else request.max_tokens,
             best_of=request.best_of,
             logprobs=request.logprobs,
+            json_schema=schema_of(request),
         )
         self.usage_wanted = wants_usage(request)
         self._echo = bool(request.echo)

@@ -6,6 +6,8 @@ import time
 import uuid
 from typing import Any, cast
 
+import msgspec
+
 from ..protocol import EngineStatus, Finished
 from ..vocabulary import Refused, SamplingParams
 from .errors import HttpError
@@ -38,6 +40,19 @@ def sampling_of(request: Generation, **more: Any) -> SamplingParams:
     sampling = SamplingParams(**{name: value for name, value in stated.items() if value is not None})
     sampling.check()
     return sampling
+
+
+def schema_of(request: Generation) -> str:
+    """The JSON schema that answers keep to; empty for none."""
+    wanted = request.response_format
+    if wanted is None or wanted.type == "text":
+        return ""
+    if wanted.type == "json_object":
+        return "{}"
+    if wanted.json_schema is None or wanted.json_schema.schema is None:
+        raise Refused("response_format is of type json_schema without json_schema.schema; state it.",
+                      field="response_format")  # fmt: skip
+    return msgspec.json.encode(wanted.json_schema.schema).decode()
 
 
 def _several(value: str | list[str] | None) -> tuple[str, ...]:

@@ -33,8 +33,23 @@ class StreamOptions(Request, kw_only=True):
     include_obfuscation: Ignored = None
 
 
+class SchemaFormat(msgspec.Struct):
+    name: str
+    schema: dict[str, Any] | None = None
+    description: str | None = None
+    strict: bool | None = None
+
+
+class ResponseFormat(msgspec.Struct):
+    """``json_schema`` goes with the type of that name."""
+
+    type: Literal["text", "json_object", "json_schema"]
+    json_schema: SchemaFormat | None = None
+
+
 class Generation(Request, kw_only=True):
-    """What completions and chat completions have in common; from ``top_k`` on, extensions to OpenAI's API."""
+    """What completions and chat completions have in common; from ``top_k`` on, extensions to OpenAI's API, as is
+    ``response_format`` of completions."""
 
     model: str | None = None
     stream: bool | None = None
@@ -48,6 +63,7 @@ class Generation(Request, kw_only=True):
     presence_penalty: _Penalty | None = None
     frequency_penalty: _Penalty | None = None
     logit_bias: dict[TokenId, Annotated[float, Meta(ge=-100, le=100)]] | None = None
+    response_format: ResponseFormat | None = None
     top_k: Annotated[int, Meta(ge=0, le=2**31 - 1)] | None = None
     min_p: _Unit | None = None
     repetition_penalty: Annotated[float, Meta(ge=0.01, le=100)] | None = None
@@ -123,20 +139,6 @@ class NamedTool(msgspec.Struct):
     function: FunctionName
 
 
-class SchemaFormat(msgspec.Struct):
-    name: str
-    schema: dict[str, Any] | None = None
-    description: str | None = None
-    strict: bool | None = None
-
-
-class ResponseFormat(msgspec.Struct):
-    """``json_schema`` goes with the type of that name."""
-
-    type: Literal["text", "json_object", "json_schema"]
-    json_schema: SchemaFormat | None = None
-
-
 class ChatRequest(Generation, kw_only=True):
     """Without a limit, an answer may fill the model's context."""
 
@@ -144,7 +146,6 @@ class ChatRequest(Generation, kw_only=True):
     max_completion_tokens: _Count | None = None
     logprobs: bool | None = None
     top_logprobs: Annotated[int, Meta(ge=0, le=20)] | None = None
-    response_format: ResponseFormat | None = None
     tools: list[Tool] | None = None
     tool_choice: Literal["none", "auto", "required"] | NamedTool | None = None
     parallel_tool_calls: bool | None = None

@@ -156,6 +156,9 @@ def test_an_answer_keeps_to_a_schema(client: openai.OpenAI, model: str) -> None:
     answer = client.chat.completions.create(model=model, messages=HELLO, response_format=form, max_tokens=60)
     assert isinstance(json.loads(answer.choices[0].message.content or "")["on"], bool)
     assert answer.choices[0].finish_reason == "stop"
+    more = {"response_format": form}
+    continued = client.completions.create(model=model, prompt="the", max_tokens=60, extra_body=more)
+    assert isinstance(json.loads(continued.choices[0].text)["on"], bool)
 
 
 def test_a_model_is_made_to_call_a_tool(client: openai.OpenAI, model: str) -> None:
