@@ -387,7 +387,7 @@ def _bench(options: argparse.Namespace) -> int:
             as_json=options.json,
         )
     chosen = {name: value for name, value in vars(options).items() if name not in ("command", "suite")}
-    if options.suite in ("run", "compare", "report"):
+    if options.suite in ("run", "compare", "report", "summary"):
         from .commands import load
 
         return int(getattr(load, options.suite)(**chosen))

@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from . import figures
+from .drive import Outcome
 from .noise import Interval, interval
-from .results import Results
+from .results import Results, Trial
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -31,6 +32,13 @@ figure { margin: 1rem 0; background: #fff; border-radius: 6px; padding: .5rem; }
 """
 
 Draw = Callable[["Axes"], None]
+
+#: What is drawn as a distribution: its key, its title, and the seconds that a run's outcomes give.
+DISTRIBUTIONS: tuple[tuple[str, str, Callable[[Sequence[Outcome]], list[float]]], ...] = (
+    ("ttft", "Time to the first token", lambda run: [figures.ttft(one) for one in run]),
+    ("itl", "Time between two tokens", lambda run: [gap for one in run for gap in figures.between(one)]),
+    ("e2e", "Time to the last token", lambda run: [figures.e2e(one) for one in run]),
+)
 
 
 def write(results: Results, path: Path) -> None:
@@ -106,11 +114,9 @@ def _runs(results: Results) -> str:
     rows = []
     for name in results.names():
         runs = results.repetitions(name)
-        answered = [figures.good(run) for run in runs]
+        known = figures_of(results, name)
         precision = next(run.precision for run in results.runs if run.name == name)
-        cells = [
-            _interval(interval(answered, figure)) if all(answered) else "" for _, _, figure in figures.FIGURES.values()
-        ]
+        cells = [_interval(known[figure]) if figure in known else "" for figure in figures.FIGURES]
         failed = sum(bool(outcome.error) for run in runs for outcome in run)
         rows.append([escape(name), escape(precision), *cells, str(failed)])
     note = "<p><small>With the interval that holds the figure with 95 % confidence (bootstrap).</small></p>"
@@ -156,26 +162,34 @@ def _table(
 
 def _pictures(results: Results) -> str:
     colours = dict(zip(results.names(), COLOURS * 9, strict=False))
-    pictures = [
-        ("Time to the first token", "s", lambda run: [figures.ttft(one) for one in run]),
-        ("Time between two tokens", "s", lambda run: [gap for one in run for gap in figures.between(one)]),
-        ("Time to the last token", "s", lambda run: [figures.e2e(one) for one in run]),
-    ]
 
-    def shares(of: Callable[[Any], list[float]], unit: str) -> Draw:
+    def shares(of: Callable[[Sequence[Outcome]], list[float]]) -> Draw:
         def draw(axes: Axes) -> None:
             for name in results.names():
-                values = sorted(v for run in results.repetitions(name) for v in of(figures.good(run)))
+                values = samples(results, name, of)
                 if values:
                     axes.step(values, [(n + 1) / len(values) for n in range(len(values))], color=colours[name],
                               label=name, where="post")  # fmt: skip
-            axes.set(xlabel=unit, ylabel="share of all", ylim=(0, 1.02))
+            axes.set(xlabel="s", ylabel="share of all", ylim=(0, 1.02))
             axes.set_xlim(left=0)
 
         return draw
 
-    drawn = [_picture(title, shares(of, unit)) for title, unit, of in pictures]
+    drawn = [_picture(title, shares(of)) for _, title, of in DISTRIBUTIONS]
     return "<h2>Distributions</h2>" + "".join(drawn) + _picture("Requests under way", _under_way(results, colours))
+
+
+def samples(results: Results, name: str, of: Callable[[Sequence[Outcome]], list[float]]) -> list[float]:
+    """What the answered requests of a system's runs give, in order."""
+    return sorted(value for run in results.repetitions(name) for value in of(figures.good(run)))
+
+
+def figures_of(results: Results, name: str) -> dict[str, Interval]:
+    """A system's figures; none where nothing was answered in one of its runs."""
+    answered = [figures.good(run) for run in results.repetitions(name)]
+    if not all(answered):
+        return {}
+    return {figure: interval(answered, of) for figure, (_, _, of) in figures.FIGURES.items()}
 
 
 def _under_way(results: Results, colours: dict[str, str]) -> Draw:
@@ -196,11 +210,7 @@ def _under_way(results: Results, colours: dict[str, str]) -> Draw:
 
 def _pareto(results: Results) -> str:
     """Throughput against latency of all that was tried; what nothing else beats in both is joined by a line."""
-    points = [
-        (trial.figures["e2e_p95"][0], trial.figures["tokens_per_s"][0], trial)
-        for trial in results.trials
-        if {"e2e_p95", "tokens_per_s"} <= set(trial.figures)
-    ]
+    points = points_of(results)
     if not points:
         return ""
     front = front_of([(latency, speed) for latency, speed, _ in points])
@@ -218,6 +228,15 @@ def _pareto(results: Results) -> str:
         axes.set(xlabel="latency, 95th percentile (s)", ylabel="output tokens/s")
 
     return _picture("Throughput against latency", draw)
+
+
+def points_of(results: Results) -> list[tuple[float, float, Trial]]:
+    """Latency and throughput of each trial that has both."""
+    return [
+        (trial.figures["e2e_p95"][0], trial.figures["tokens_per_s"][0], trial)
+        for trial in results.trials
+        if {"e2e_p95", "tokens_per_s"} <= set(trial.figures)
+    ]
 
 
 def front_of(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:

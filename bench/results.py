@@ -13,6 +13,9 @@ from .systems import Comparison, surroundings
 
 VERSION = 1
 
+#: The stage of the tuner that decides.
+FULL = "full load"
+
 
 class Run(msgspec.Struct, omit_defaults=True):
     """One system on one load, once. Runs of the same name are repetitions."""
@@ -46,8 +49,20 @@ class Trial(msgspec.Struct, omit_defaults=True):
     note: str = ""
 
 
+class Changed(msgspec.Struct, omit_defaults=True):
+    """A setting that the tuner chose to change. ``gain``: how many times as good that alone made it in a ``stage``, as
+    ``[value, low, high]``; none where it was measured together with others only."""
+
+    setting: str
+    before: Any
+    after: Any
+    gain: list[float] | None = None
+    stage: str = ""
+
+
 class Results(msgspec.Struct, omit_defaults=True):
-    """``kind``: run, peers, claims or tune. ``load``: how its items were made."""
+    """``kind``: run, peers, claims or tune. ``load``: how its items were made. Of a search for settings, ``objective``
+    says what was to be made best, and ``gain`` how many times as good what was ``chosen`` is as the start."""
 
     kind: str
     surroundings: dict[str, Any]
@@ -56,6 +71,9 @@ class Results(msgspec.Struct, omit_defaults=True):
     claims: list[Claim] = []
     trials: list[Trial] = []
     chosen: dict[str, Any] = {}
+    objective: dict[str, Any] = {}
+    gain: list[float] = []
+    changed: list[Changed] = []
     notes: list[str] = []
     format: str = "pagedeck-bench"
     version: int = VERSION

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import textwrap
 from pathlib import Path
@@ -17,18 +18,24 @@ from .bench import check_output
 from .terminal import Progress, table
 
 
-def claims(*, only: str, listed: bool, repeat: int, threads: int | None, seed: int, output: str) -> int:
+def claims(
+    *, model: str, only: str, listed: bool, as_json: bool, repeat: int, threads: int | None, seed: int, output: str
+) -> int:
     """Measure the chosen rows; each is written as soon as it is known."""
     chosen = rows.chosen([key.strip() for key in only.split(",") if key.strip()])
+    if listed and as_json:
+        told = [{"key": row.key, "name": row.name, "claimed": row.claimed, "how": row.how} for row in chosen]
+        print(json.dumps(told))
+        return 0
     if listed:
         print(table([["row", "claim", "claimed"], *([row.key, row.name, row.claimed] for row in chosen)]))
         return 0
     check_output(output, repeat=repeat, threads=threads)
     threads = threads or os.cpu_count() or 1
     with Progress() as progress:
-        model = locate(EngineConfig(), progress).folder
+        folder = locate(EngineConfig(model=model), progress).folder
         found = results.new("claims", load={"seed": seed, "repeat": repeat, "threads": threads})
-        for claim in rows.measure(chosen, Ground(model, threads=threads, repeat=repeat, seed=seed, report=progress)):
+        for claim in rows.measure(chosen, Ground(folder, threads=threads, repeat=repeat, seed=seed, report=progress)):
             found.claims.append(claim)
             results.write(found, Path(output))
             progress.clear()

@@ -1,9 +1,11 @@
-"""``pagedeck bench run``, ``compare`` and ``report``: one load on one or several systems, and what came of it."""
+"""``pagedeck bench run``, ``compare``, ``report`` and ``summary``: one load on one or several systems, and what came
+of it."""
 
 from __future__ import annotations
 
+import json
 import os
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ from ..bench.figures import FIGURES, Limits, good, goodput
 from ..bench.noise import interval
 from ..bench.results import Results
 from ..bench.shape import shape_of
+from ..bench.summary import summary_of
 from ..bench.workload import Item, make_load
 from ..engine.config import EngineConfig
 from ..engine.model.checkpoint import locate
@@ -25,6 +28,7 @@ from .terminal import Progress, table
 class LoadOptions:
     """What the command line says of a load."""
 
+    model: str
     load: str
     trace: str | None
     requests: int
@@ -44,12 +48,14 @@ class LoadOptions:
     def facts(self, threads: int) -> dict[str, Any]:
         """What tells one load from another, for a file of results."""
         facts = {"name": self.trace or self.load, "requests": self.requests, "seed": self.seed, "threads": threads}
+        facts |= {"model": self.model} if self.model != EngineConfig().model else {}
         facts |= {"arrivals": self.arrivals} if self.arrivals else {}
         return facts | ({"speed": self.speed} if self.trace else {})
 
 
 def run(
     *,
+    model: str,
     load: str,
     trace: str | None,
     requests: int,
@@ -69,11 +75,11 @@ def run(
     names = [name.strip() for name in systems.split(",") if name.strip()]
     variants.check_names(names)
     chosen = [_pair(setting) for setting in settings]
-    wanted = LoadOptions(load, trace, requests, arrivals, speed, seed)
+    wanted = LoadOptions(model, load, trace, requests, arrivals, speed, seed)
     threads = threads or os.cpu_count() or 1
     with Progress() as progress:
-        model = locate(EngineConfig(), progress).folder
-        items = wanted.items(model)
+        folder = locate(EngineConfig(model=model), progress).folder
+        items = wanted.items(folder)
         found = results.new("run", load=wanted.facts(threads))
         for turn in range(repeat):
             for name in names:
@@ -81,7 +87,7 @@ def run(
                 def report(text: str, share: float | None, turn: int = turn) -> None:
                     progress(f"{text}, run {turn + 1} of {repeat}", share)
 
-                measured = variants.measure(name, model, items, threads=threads, settings=chosen, report=report)
+                measured = variants.measure(name, folder, items, threads=threads, settings=chosen, report=report)
                 found.runs.append(measured)
                 results.write(found, Path(output))  # what is measured is kept, whatever comes next
     beside = Path(output).with_suffix(".html")
@@ -91,16 +97,19 @@ def run(
     return 0
 
 
-def compare(*, before: str, after: str, fail: bool) -> int:
+def compare(*, before: str, after: str, fail: bool, as_json: bool) -> int:
     """What changed beyond noise; with ``fail``, 1 if anything got worse."""
     found = changes(results.read(Path(before)), results.read(Path(after)))
+    worse = [change for change in found if change.better is False]
+    if as_json:
+        print(json.dumps([asdict(change) for change in found]))
+        return 1 if fail and worse else 0
     rows = [["system", "figure", "after ÷ before", "95 % interval", ""]]
     words = {True: "better", False: "worse", None: "within noise"}
     for change in found:
         spread = f"{change.ratio.low:.3f} to {change.ratio.high:.3f}"
         rows.append([change.name, change.figure, f"{change.ratio.value:.3f}", spread, words[change.better]])
     print(table(rows, right=frozenset({2})))
-    worse = [change for change in found if change.better is False]
     print(f"{len(worse)} of {len(found)} figures are worse beyond noise.")
     return 1 if fail and worse else 0
 
@@ -110,6 +119,12 @@ def report(*, file: str, output: str | None) -> int:
     path = Path(output) if output else Path(file).with_suffix(".html")
     page.write(results.read(Path(file)), path)
     print(path)
+    return 0
+
+
+def summary(*, file: str) -> int:
+    """What a viewer shows of a file of results, as JSON."""
+    print(json.dumps(summary_of(results.read(Path(file)))))
     return 0
 
 

@@ -6,6 +6,8 @@ import argparse
 import sys
 from typing import Any
 
+from ..engine.config import EngineConfig
+
 PEERS_HELP = """\
 Measure this engine and others on one load: the same prompts of 16 to 512 tokens, the same output lengths of 16 to 256,
 all requests there at the start, greedy, the same number of threads, one system after the other.
@@ -93,6 +95,7 @@ def add_suites(parser: argparse.ArgumentParser) -> None:
 
 def add_tune(parser: argparse.ArgumentParser) -> None:
     """Give ``pagedeck tune`` its options."""
+    _model_option(parser)
     _load_options(parser)
     parser.add_argument(
         "--objective", default="throughput", help="throughput, latency or goodput (default %(default)s)"
@@ -109,6 +112,12 @@ def add_tune(parser: argparse.ArgumentParser) -> None:
         "--output", default="tune.json", help="where results go; a search that was interrupted goes on from there "
         "(default %(default)s)",
     )  # fmt: skip
+
+
+def _model_option(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--model", default=EngineConfig().model, help="as the setting of that name takes it (default %(default)s)"
+    )
 
 
 def _load_options(parser: argparse.ArgumentParser) -> None:
@@ -138,6 +147,7 @@ def _limit_options(parser: argparse.ArgumentParser) -> None:
 def _add_loads(suites: Any) -> None:
     """Loads of one's own, and what became of them."""
     run = suites.add_parser("run", help="a load on this engine, with one thing off, and on static batches")
+    _model_option(run)
     _load_options(run)
     run.add_argument(
         "--systems",
@@ -159,9 +169,12 @@ def _add_loads(suites: Any) -> None:
     compare.add_argument(
         "--fail-on-regression", dest="fail", action="store_true", help="exit with 1 if a figure is worse beyond noise"
     )
+    compare.add_argument("--json", dest="as_json", action="store_true", help="for programs")
     claims = suites.add_parser("claims", help="what is said of paging and continuous batching, measured here")
     claims.add_argument("--only", default="", metavar="NAMES", help="some of the rows, separated by commas")
     claims.add_argument("--list", dest="listed", action="store_true", help="say which rows there are")
+    claims.add_argument("--json", dest="as_json", action="store_true", help="list them for programs")
+    _model_option(claims)
     claims.add_argument("--repeat", type=int, default=2, help="runs of each (default %(default)s)")
     claims.add_argument("--threads", type=int, help="CPU threads of each system (default: one a core)")
     claims.add_argument("--seed", type=int, default=0, help="of the loads (default %(default)s)")
@@ -169,3 +182,5 @@ def _add_loads(suites: Any) -> None:
     report = suites.add_parser("report", help="the page with pictures of a file of results")
     report.add_argument("file", metavar="FILE")
     report.add_argument("--output", help="(default: beside it, .html)")
+    summary = suites.add_parser("summary", help="what a file of results says, as JSON for a program that shows it")
+    summary.add_argument("file", metavar="FILE")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 import re
 import sys
 import time
@@ -9,15 +11,19 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Self, TextIO
 
+#: Set to ``json``, it has progress told to a program.
+PROGRESS_VARIABLE = "PAGEDECK_PROGRESS"
+
 
 class Progress:
     """What is being done, how far it is and since when: one line that rewrites itself on a terminal, a line per stage
-    elsewhere. ``clock`` tells seconds."""
+    elsewhere, and for programs (:data:`PROGRESS_VARIABLE`) each change as a line of JSON. ``clock`` tells seconds."""
 
     def __init__(self, stream: TextIO | None = None, clock: Callable[[], float] = time.monotonic) -> None:
         self._stream = stream or sys.stderr
         self._clock = clock
-        self._live = self._stream.isatty()
+        self._for_programs = os.environ.get(PROGRESS_VARIABLE) == "json"
+        self._live = self._stream.isatty() and not self._for_programs
         self._shown = ""
         self._began: float | None = None
 
@@ -32,7 +38,9 @@ class Progress:
     def __call__(self, text: str, fraction: float | None) -> None:
         if not text:
             return self.clear()
-        if self._live:
+        if self._for_programs:
+            self._tell(text, fraction)
+        elif self._live:
             self._rewrite(self._line(text, fraction))
         elif (stage := re.sub(r"[\d.,]+", "", text)) != self._shown:
             self._shown = stage
@@ -42,6 +50,13 @@ class Progress:
     def clear(self) -> None:
         if self._live and self._shown:
             self._rewrite("")
+
+    def _tell(self, text: str, fraction: float | None) -> None:
+        told = {"text": text, "fraction": None if fraction is None else round(fraction, 3)}
+        line = json.dumps(told, ensure_ascii=False)
+        if line != self._shown:
+            print(line, file=self._stream, flush=True)
+            self._shown = line
 
     def _line(self, text: str, fraction: float | None) -> str:
         now = self._clock()

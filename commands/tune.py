@@ -32,6 +32,7 @@ UNDO = "tune-undo.json"
 
 def tune(
     *,
+    model: str,
     load: str,
     trace: str | None,
     requests: int,
@@ -55,7 +56,7 @@ def tune(
         raise Refused.value("minutes", minutes, "a number above 0, up to 1,440")
     aim = Objective(objective, Limits(ttft_limit, itl_limit))
     threads = threads or os.cpu_count() or 1
-    wanted = LoadOptions(load, trace, requests, arrivals, speed, seed)
+    wanted = LoadOptions(model, load, trace, requests, arrivals, speed, seed)
     found = results.new("tune", load=wanted.facts(threads))
     kept = _kept(found, Path(output))
     deadline = time.monotonic() + 60 * minutes
@@ -65,9 +66,9 @@ def tune(
         results.write(found, Path(output))
 
     with Progress() as progress:
-        model = locate(EngineConfig(), progress).folder
-        items = wanted.items(model)
-        with started(model, threads, progress) as client, Witness(client) as witness:
+        folder = locate(EngineConfig(model=model), progress).folder
+        items = wanted.items(folder)
+        with started(folder, threads, progress) as client, Witness(client) as witness:
             client.timeout = PATIENCE_S
             search = Search(client, witness, items, aim, deadline=deadline, report=progress, kept=kept, keep=keep)
             try:
@@ -77,6 +78,9 @@ def tune(
                 print(f"Interrupted; the same command goes on from {output}.")
                 return 130
     found.trials, found.chosen = trials(search, aim), best.settings
+    found.objective = {"name": objective, "ttft_limit": ttft_limit, "itl_limit": itl_limit}
+    found.changed = search.changed(best)
+    found.gain = search.gain(best)
     changed = search.evidence(best)
     found.notes = [*search.notes.values(), *(f"{change}: {what}" for change, what in changed)]
     results.write(found, Path(output))

@@ -19,7 +19,7 @@ from typing import Any
 from ...ipc.client import Client, EngineError
 from ..drive import Outcome, drive
 from ..inside.predict import Device, fit, predict
-from ..results import Run, Trial
+from ..results import FULL, Changed, Run, Trial
 from ..witness import Witness
 from ..workload import Item
 from .objective import Objective
@@ -27,7 +27,7 @@ from .space import VALUES, Settings, coarse, neighbours
 
 Report = Callable[[str, float | None], None]
 
-SWEEP, HALF, FULL = "sweep", "half traffic", "full load"
+SWEEP, HALF = "sweep", "half traffic"
 
 #: How many are measured in the sweep and under half of the traffic, and shares of the load that the sweep runs.
 SWEPT, HALVED, SWEEP_SHARE = 6, 3, 0.5
@@ -96,7 +96,26 @@ class Search:
 
     def evidence(self, best: Tried) -> list[tuple[str, str]]:
         """For each setting that differs from the start, what changing it alone gained where that was measured."""
-        base = next(tried for tried in self.tried if tried.stage == FULL)
+        told = []
+        for change in self.changed(best):
+            text = "together with the others"
+            if change.gain is not None:
+                value, low, high = change.gain
+                text = f"alone {value:.2f} × as good ({low:.2f} to {high:.2f}), {change.stage}"
+            told.append((f"{change.setting} {change.before} → {change.after}", text))
+        return told
+
+    def gain(self, best: Tried) -> list[float]:
+        """How many times as good it is as the start, with the ends of the interval; nothing for the start itself."""
+        base = self._base
+        if best.settings == base.settings:
+            return []
+        gain = self._objective.gain([best.outcomes], [base.outcomes])
+        return [gain.value, gain.low, gain.high]
+
+    def changed(self, best: Tried) -> list[Changed]:
+        """The settings that differ from the start."""
+        base = self._base
         told = []
         for name, value in best.settings.items():
             before = base.settings[name]
@@ -109,12 +128,17 @@ class Search:
                 if one.stage == other.stage and one.settings == other.settings | {name: one.settings[name]}
                 and one.settings[name] == value and other.settings[name] == before
             ]  # fmt: skip
-            text = "together with the others"
+            change = Changed(name, before, value)
             if pairs:
-                gain = self._objective.gain([pairs[-1][0].outcomes], [pairs[-1][1].outcomes])
-                text = f"alone {gain.value:.2f} × as good ({gain.low:.2f} to {gain.high:.2f}), {pairs[-1][0].stage}"
-            told.append((f"{name} {before} → {value}", text))
+                one, other = pairs[-1]
+                gain = self._objective.gain([one.outcomes], [other.outcomes])
+                change.gain, change.stage = [gain.value, gain.low, gain.high], one.stage
+            told.append(change)
         return told
+
+    @property
+    def _base(self) -> Tried:
+        return next(tried for tried in self.tried if tried.stage == FULL)
 
     # --- stages -----------------------------------------------------------------------------------------------------
 

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import io
+import json
 import random
 import re
 from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
-from pagedeck.bench import report, results
+from pagedeck.bench import figures, report, results
 from pagedeck.bench.changes import changes
 from pagedeck.bench.drive import Outcome
 from pagedeck.bench.noise import interval, ratio
 from pagedeck.bench.results import Claim, Results, Run, Trial
+from pagedeck.bench.summary import POINTS
 from pagedeck.commands import load
+from pagedeck.commands.terminal import PROGRESS_VARIABLE, Progress
 from pagedeck.ipc.vocabulary import Refused
 
 
@@ -83,9 +87,9 @@ def test_the_command_fails_on_a_regression_only_if_asked(tmp_path: Path, capsys:
     files = [str(tmp_path / name) for name in ("a.json", "b.json")]
     results.write(found(), Path(files[0]))
     results.write(found(1.3), Path(files[1]))
-    assert load.compare(before=files[0], after=files[1], fail=False) == 0
-    assert load.compare(before=files[0], after=files[1], fail=True) == 1
-    assert load.compare(before=files[1], after=files[0], fail=True) == 0
+    assert load.compare(before=files[0], after=files[1], fail=False, as_json=False) == 0
+    assert load.compare(before=files[0], after=files[1], fail=True, as_json=False) == 1
+    assert load.compare(before=files[1], after=files[0], fail=True, as_json=False) == 0
     assert "worse" in capsys.readouterr().out
 
 
@@ -115,3 +119,39 @@ def test_the_page_is_whole_and_the_same_every_time() -> None:
 
 def test_the_front_is_what_nothing_beats() -> None:
     assert report.front_of([(1, 5), (2, 4), (2, 7), (3, 7), (4, 9), (0.5, 1)]) == [(0.5, 1), (1, 5), (2, 7), (4, 9)]
+
+
+def test_a_summary_holds_what_the_page_shows(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = found()
+    before.claims = [Claim("a", "b", "c", "d", False, samples={"x": [1.0]})]
+    results.write(before, tmp_path / "r.json")
+    assert load.summary(file=str(tmp_path / "r.json")) == 0
+    told = json.loads(capsys.readouterr().out)
+    (system,) = told["systems"]
+    value, low, high = system["figures"]["tokens_per_s"]
+    assert low <= value <= high and f"{value:.3g}" in report.html(before)
+    times, shares = system["curves"]["itl"]
+    assert len(times) == len(shares) <= POINTS and times == sorted(times) and shares[-1] == 1.0
+    gaps = [gap for run in before.runs for one in run.outcomes for gap in figures.between(one)]
+    assert (times[0], times[-1]) == (min(gaps), max(gaps)) and len(gaps) > POINTS
+    assert told["claims"] == [{"name": "a", "claimed": "b", "measured": "c", "how": "d", "met": False, "spread": ""}]
+
+
+def test_progress_for_programs_is_a_line_a_change(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(PROGRESS_VARIABLE, "json")
+    said = io.StringIO()
+    with Progress(said) as progress:
+        for share in (None, 0.1, 0.1, 0.25):
+            progress("Working, 3 of 4", share)
+    lines = [json.loads(line) for line in said.getvalue().splitlines()]
+    assert [line["fraction"] for line in lines] == [None, 0.1, 0.25]
+    assert {line["text"] for line in lines} == {"Working, 3 of 4"}
+
+
+def test_what_changed_for_programs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    files = [str(tmp_path / name) for name in ("a.json", "b.json")]
+    for file, slowness in zip(files, (1.0, 1.3), strict=True):
+        results.write(found(slowness), Path(file))
+    assert load.compare(before=files[0], after=files[1], fail=True, as_json=True) == 1
+    told = {change["figure"]: change for change in json.loads(capsys.readouterr().out)}
+    assert told["e2e_p95"]["better"] is False and told["e2e_p95"]["ratio"]["value"] == pytest.approx(1.3, rel=0.02)

@@ -16,6 +16,7 @@ from pagedeck.bench import results
 from pagedeck.bench.drive import Outcome
 from pagedeck.bench.figures import Limits
 from pagedeck.bench.inside.predict import fit, predict
+from pagedeck.bench.summary import summary_of
 from pagedeck.bench.tuner import search as searching
 from pagedeck.bench.tuner import space
 from pagedeck.bench.tuner.objective import Objective
@@ -200,7 +201,6 @@ def test_all_of_it_on_a_model(
 ) -> None:
     monkeypatch.setenv("PAGEDECK_RUNTIME", str(tmp_path / "run"))
     monkeypatch.setenv("PAGEDECK_STATE", str(tmp_path / "state"))
-    monkeypatch.setattr(command, "locate", lambda config, report: SimpleNamespace(folder=tiny_model_folder))
     allowed = {name: (value,) for name, value in START.items()} | {"token_budget": (128, 256)}
     for module in (space, searching):
         monkeypatch.setattr(module, "VALUES", allowed)
@@ -210,7 +210,8 @@ def test_all_of_it_on_a_model(
 
     def tune(**more: Any) -> int:
         asked: dict[str, Any] = {
-            "load": "chat", "trace": None, "requests": 6, "arrivals": "at-once", "speed": 1.0, "seed": 0,
+            "model": str(tiny_model_folder), "load": "chat", "trace": None, "requests": 6, "arrivals": "at-once",
+            "speed": 1.0, "seed": 0,
             "objective": "throughput", "ttft_limit": None, "itl_limit": None, "minutes": 15.0, "threads": 1,
             "apply": None, "undo": False, "output": str(output),
         }  # fmt: skip
@@ -218,7 +219,11 @@ def test_all_of_it_on_a_model(
 
     assert tune() == 0
     found = results.read(output)
-    assert found.kind == "tune" and found.chosen and len(found.trials) == len(found.runs) >= 3
+    assert found.kind == "tune" and found.chosen and found.objective["name"] == "throughput"
+    assert len(found.trials) == len(found.runs) >= 3
+    told = summary_of(found)
+    assert {"start", "chosen"} >= {system["role"] for system in told["systems"]} >= {"start"}
+    assert sum(trial["chosen"] for trial in told["trials"]) == 1 and told["front"]
     said = capsys.readouterr().out
     assert output.with_suffix(".html").exists() and ("as they are" in said or "× as good as before" in said)
     with pytest.raises(Refused, match="holds results of something else"):
