@@ -12,7 +12,7 @@ import threading
 import time
 import uuid
 from collections import deque
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Callable, Iterator, Sequence, Set
 from dataclasses import dataclass
 
 import msgspec
@@ -119,6 +119,7 @@ class _Wire:
         self.inbox: deque[Arrival] = deque()
         self.line = Line(connection, "app", self._put)
         self._outbox: deque[Message] = deque()
+        self._announced = False
         self._connection = connection
         self._arrived = arrived
         self._topics = topics
@@ -134,6 +135,12 @@ class _Wire:
     def send(self, message: Message) -> None:
         self._outbox.append(message)
         self._outgoing.send(b"")
+
+    def take(self) -> Iterator[Arrival]:
+        """All that has arrived."""
+        self._announced = False  # first, so that nothing that arrives meanwhile is overlooked
+        for _ in range(len(self.inbox)):
+            yield self.inbox.popleft()
 
     def close(self) -> None:
         self.send(Bye())
@@ -203,7 +210,9 @@ class _Wire:
     def _put(self, item: Arrival) -> None:
         self.heard = time.monotonic()
         self.inbox.append(item)
-        self._arrived()
+        if not self._announced:  # once until it is taken: each time wakes the GUI thread
+            self._announced = True
+            self._arrived()
 
 
 class EngineLink(QObject):
@@ -365,8 +374,7 @@ class EngineLink(QObject):
         wire = self._wire
         if wire is None:
             return
-        for _ in range(len(wire.inbox)):
-            item = wire.inbox.popleft()
+        for item in wire.take():
             if isinstance(item, tuple):
                 self._telemetry(*item)
             elif isinstance(item, EngineError):

@@ -86,6 +86,18 @@ def test_a_request_is_seen_from_start_to_end(qtbot: QtBot, app_link: EngineLink,
     assert not link.view.feed.wants_snapshot()
 
 
+def test_what_arrives_wakes_the_window_once_a_delivery(qtbot: QtBot, app_link: EngineLink, shared_engine: Any) -> None:
+    link = app_link
+    link.attach(shared_engine.connection)
+    reach(qtbot, link, ConnectionState.READY)
+    wakes: list[None] = []
+    deliveries: list[None] = []
+    link._arrived.connect(lambda: wakes.append(None))
+    link._frame.timeout.connect(lambda: deliveries.append(None))
+    run(qtbot, link, prompt(output=200))
+    assert len(wakes) <= len(deliveries) + 2
+
+
 def test_refusals_are_replies_like_others(qtbot: QtBot, app_link: EngineLink, shared_engine: Any) -> None:
     app_link.attach(shared_engine.connection)
     reach(qtbot, app_link, ConnectionState.READY)
