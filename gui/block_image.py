@@ -13,8 +13,9 @@ from enum import StrEnum
 
 import numpy as np
 
-from ..ipc.vocabulary import BlockState
+from ..ipc.vocabulary import PRIORITIES, BlockState
 from .codes import (
+    CODE_CLASS,
     CODE_DIMMED,
     CODE_NEUTRAL,
     CODE_RAMP,
@@ -46,6 +47,7 @@ DEPTH_TOP = 256
 class Colouring(StrEnum):
     STATE = "state"
     REQUEST = "request"
+    CLASS = "class"
     REF = "ref"
     AGE = "age"
     FILL = "fill"
@@ -170,6 +172,7 @@ class BlockImage:
         self._levels: list[np.ndarray] = [np.zeros((1, 1), np.uint8)]
         self._blocks = -1  # of the pool that the levels were made for
         self._version = -1
+        self._classes = -1  # version of the requests' classes
         self.step = 0  # of the last refresh
 
     @property
@@ -212,6 +215,7 @@ class BlockImage:
         """Take in what changed in the tier; whether anything did. ``step`` is the engine's latest, for ages."""
         tier = self.tier
         aged = self._colouring is Colouring.AGE and step != self.step
+        aged |= self._colouring is Colouring.CLASS and tier.classes.version != self._classes
         if tier.version == self._version and not aged:
             return False
         ids = tier.changed_since(self._version) if tier.num_blocks == self._blocks and not aged else None
@@ -220,6 +224,7 @@ class BlockImage:
         else:
             self._draw(ids, step)
         self._version, self.step, self._blocks = tier.version, step, tier.num_blocks
+        self._classes = tier.classes.version
         return True
 
     def level(self, index: int) -> np.ndarray:
@@ -294,6 +299,11 @@ def _by_request(tier: TierView, which: slice | np.ndarray, state: np.ndarray, st
     return _where_held(state, colour, BlockState.SWAPPED)
 
 
+def _by_class(tier: TierView, which: slice | np.ndarray, state: np.ndarray, step: int) -> np.ndarray:
+    most_urgent = np.uint8(CODE_CLASS + len(PRIORITIES) - 1)
+    return _where_held(state, most_urgent - tier.classes.of(tier.owner[which]), BlockState.SWAPPED)
+
+
 def _by_ref(tier: TierView, which: slice | np.ndarray, state: np.ndarray, step: int) -> np.ndarray:
     return _where_held(state, _REF_STEPS[np.minimum(tier.ref[which], REF_TOP)], BlockState.SWAPPED)
 
@@ -319,6 +329,7 @@ def _by_depth(tier: TierView, which: slice | np.ndarray, state: np.ndarray, step
 _ENCODERS: dict[Colouring, Encoder] = {
     Colouring.STATE: _by_state,
     Colouring.REQUEST: _by_request,
+    Colouring.CLASS: _by_class,
     Colouring.REF: _by_ref,
     Colouring.AGE: _by_age,
     Colouring.FILL: _by_fill,

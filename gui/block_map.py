@@ -336,6 +336,7 @@ class BlockMap(Translated, QWidget):
         texts = {
             Colouring.STATE: self.tr("state"),
             Colouring.REQUEST: self.tr("request"),
+            Colouring.CLASS: self.tr("class"),
             Colouring.REF: self.tr("reference count"),
             Colouring.AGE: self.tr("last use"),
             Colouring.FILL: self.tr("fill"),

@@ -8,6 +8,7 @@ CODE_STATE = 2  # + BlockState
 CODE_NEUTRAL = 8  # + BlockState, of blocks that another colouring than by state has nothing to say about
 CODE_RAMP = 16  # + 0 … RAMP_STEPS - 1: ordered quantities
 RAMP_STEPS = 64
+CODE_CLASS = 80  # + 0 …: from the least urgent class to the most urgent
 CODE_REQUEST = 96  # + 0 … REQUEST_COLOURS - 1
 REQUEST_COLOURS = 24
 

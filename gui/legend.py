@@ -11,7 +11,7 @@ from ..ipc.vocabulary import BlockState
 from . import quantities, theme, words
 from .block_image import Colouring
 from .i18n import Translated
-from .state import TierView
+from .state import CLASSES, TierView
 
 
 class Legend(Translated, QWidget):
@@ -148,36 +148,41 @@ class Scale(QWidget):
             ),
             Colouring.DEPTH: (self.tr("first block"), self.tr("256th or deeper")),
             Colouring.REQUEST: (self.tr("a colour a request"), ""),
+            Colouring.CLASS: (words.class_name(CLASSES[0]), words.class_name(CLASSES[-1])),
         }
         low, high = ends.get(self._colouring, ("", ""))
         self._low.setText(low)
         self._high.setText(high)
-        self._strip.set_request(self._colouring is Colouring.REQUEST)
+        self._strip.set_colouring(self._colouring)
         self.setVisible(bool(low))
 
 
 class _Strip(QWidget):
     def __init__(self) -> None:
         super().__init__()
-        self._request = False
+        self._colouring = Colouring.STATE
         self.setFixedSize(12 * theme.GRID, theme.GRID)
 
-    def set_request(self, request: bool) -> None:
-        self._request = request
+    def set_colouring(self, colouring: Colouring) -> None:
+        self._colouring = colouring
         self.update()
 
+    def _colours(self) -> list[str]:
+        """Of cells side by side; none where the scale is continuous."""
+        palette = theme.current().palette
+        if self._colouring is Colouring.REQUEST:
+            return [theme.request_colour(palette, n) for n in range(12)]
+        if self._colouring is Colouring.CLASS:
+            return [theme.mix(palette.decode, palette.window, theme.CLASS_SHADES[name]) for name in CLASSES]
+        return []
+
     def paintEvent(self, event: QPaintEvent) -> None:
-        palette, painter = theme.current().palette, QPainter(self)
-        if self._request:
-            cells = 12
-            for n in range(cells):
-                left = n * self.width() / cells
-                painter.fillRect(
-                    QRectF(left, 0, self.width() / cells - 1, self.height()),
-                    QColor(theme.request_colour(palette, n)),
-                )
-            return
-        gradient = QLinearGradient(0, 0, self.width(), 0)
-        for step in range(9):
-            gradient.setColorAt(step / 8, QColor(theme.ramp_colour(palette, step / 8)))
-        painter.fillRect(self.rect(), gradient)
+        palette, painter, colours = theme.current().palette, QPainter(self), self._colours()
+        for n, colour in enumerate(colours):
+            width = self.width() / len(colours)
+            painter.fillRect(QRectF(n * width, 0, width - 1, self.height()), QColor(colour))
+        if not colours:
+            gradient = QLinearGradient(0, 0, self.width(), 0)
+            for step in range(9):
+                gradient.setColorAt(step / 8, QColor(theme.ramp_colour(palette, step / 8)))
+            painter.fillRect(self.rect(), gradient)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Callable
 
 import numpy as np
 import pyqtgraph as pg
@@ -29,6 +30,7 @@ from .card import paint_focus
 from .ghost_layer import GhostLayer
 from .ghosts import Ghost
 from .motion import FADE_S, Flashes, Motion, blend
+from .slot_layer import SLOT_CELL, SlotPainter
 
 #: Cells from these sizes on (device pixels) get gaps, show how full they are, and are outlined when traced.
 GAP_CELL = 5.0
@@ -36,7 +38,9 @@ FILL_CELL = 8.0
 OUTLINE_CELL = 6.0
 HALO_CELL = 14.0
 #: Zoomed in, a cell grows no further than this.
-CLOSEST_CELL = 120.0
+CLOSEST_CELL = 560.0
+#: How near the key goes that shows the slots of the selected block.
+NEAR_CELL = 320.0
 #: A traced table with more turns than this is not drawn as a line: it would hide the pool.
 TRACE_TURNS = 400
 #: While a ghost is shown, a fitted pool leaves the rest of the view's height to what is beyond its end.
@@ -57,13 +61,16 @@ class PoolCanvas(pg.GraphicsView):
     blockHovered = Signal(object)  # block id or None
     blockClicked = Signal(object)  # block id or None for the background
     blockOpened = Signal(int)  # block id: it is to be seen in full
+    slotsSeen = Signal(object)  # ids of the blocks in view, while they are large enough for their slots to be seen
 
     def __init__(self, image: BlockImage, parent: QWidget | None = None) -> None:
         super().__init__(parent, background=None)
         self.image = image
+        self.texts_of: Callable[[int], list[str]] = lambda _: []  # of a block's tokens, for its slots
         self.hovered: int | None = None
         self.selected: int | None = None
         self._fitted = True
+        self._near = False  # so that slots are seen
         self._tracing = False
         self._ghost = GhostLayer()
         self._ghosted = False
@@ -157,6 +164,15 @@ class PoolCanvas(pg.GraphicsView):
             self._fitted = False
             self._box.translateBy(x=x - visible.center().x(), y=y - visible.center().y())
 
+    def look_at(self, block: int) -> None:
+        """Zoom in on a block until its slots can be read."""
+        row, column = self.image.grid.place_one(block)
+        ratio, view = self.devicePixelRatioF(), self._box.viewRect()
+        wide = self.viewport().width() * ratio / NEAR_CELL
+        high = wide * view.height() / max(view.width(), 1e-9)
+        self._fitted = False
+        self._box.setRange(QRectF(column + 0.5 - wide / 2, row + 0.5 - high / 2, wide, high), padding=0)
+
     def trace(self, blocks: np.ndarray, ordered: bool) -> None:
         """Make a request's blocks stand out; when ``ordered``, a line follows its block table."""
         changed = self.image.trace(blocks)
@@ -185,6 +201,10 @@ class PoolCanvas(pg.GraphicsView):
     @property
     def ghost_rows(self) -> int:
         return self._ghost.rows
+
+    def redraw(self) -> None:
+        """What is drawn over the blocks has changed."""
+        self._cells.update()
 
     def mark(self, selected: int | None) -> None:
         if selected != self.selected:
@@ -246,6 +266,8 @@ class PoolCanvas(pg.GraphicsView):
     def keyPressEvent(self, event: QKeyEvent) -> None:
         if event.key() == Qt.Key.Key_F and not event.modifiers():
             self.fit()
+        elif event.key() == Qt.Key.Key_Z and self.selected is not None:
+            self.look_at(self.selected)
         elif event.key() in (Qt.Key.Key_Plus, Qt.Key.Key_Equal, Qt.Key.Key_Minus):
             closer = event.key() != Qt.Key.Key_Minus
             self._fitted = False
@@ -318,6 +340,14 @@ class PoolCanvas(pg.GraphicsView):
         if self._fade.isActive():
             self._flash(pixels, level, left, top)
         self._cells.set_image(pixels, place)
+        near = min(self.cell_size) >= SLOT_CELL
+        if near or self._near:
+            self._near = near
+            self.slotsSeen.emit(self._cells.visible_blocks().tolist() if near else [])
+
+    def colour_of(self, block: int) -> str:
+        """In which a block's cell is drawn."""
+        return QColor(int(self._colours[self.image.level(0)[self.image.grid.place_one(block)]])).name()
 
     def _flash(self, pixels: np.ndarray, level: int, left: int, top: int) -> None:
         """Lay the flashes over pixels that begin at ``left`` and ``top`` of a level."""
@@ -400,7 +430,9 @@ class _Cells(QGraphicsItem):
             wash = QColor(palette.accent)
             wash.setAlphaF(remade)
             painter.fillRect(self._place, wash)
-        if cell >= FILL_CELL:
+        if cell >= SLOT_CELL:
+            self._paint_slots(painter)
+        elif cell >= FILL_CELL:
             self._paint_fill(painter, palette)
         if cell >= GAP_CELL:
             self._paint_gaps(painter, palette, cell)
@@ -421,7 +453,7 @@ class _Cells(QGraphicsItem):
 
     def _paint_fill(self, painter: QPainter, palette: theme.Palette) -> None:
         """What is empty of a partly filled block looks empty: tokens fill a cell from the left."""
-        tier, blocks = self._canvas.image.tier, self._visible_blocks()
+        tier, blocks = self._canvas.image.tier, self.visible_blocks()
         fill = tier.fill[blocks]
         partial = (tier.state[blocks] >= BlockState.CACHED) & (fill < tier.block_size)
         blocks, share = blocks[partial], fill[partial] / max(tier.block_size, 1)
@@ -438,9 +470,23 @@ class _Cells(QGraphicsItem):
             ]
         )
 
+    def _paint_slots(self, painter: QPainter) -> None:
+        """In pixels, not in cells: text keeps its proportions."""
+        tier, blocks = self._canvas.image.tier, self.visible_blocks()
+        held = blocks[(tier.state[blocks] >= BlockState.CACHED) & (tier.fill[blocks] > 0)]
+        cells = painter.worldTransform()
+        painter.save()
+        painter.resetTransform()
+        slots = SlotPainter(painter, tier.block_size, cells.mapRect(QRectF(0, 0, 1, 1)), len(held))
+        for block, (x, y) in zip(held.tolist(), self._corners(held), strict=True):
+            cell = cells.mapRect(QRectF(x, y, 1, 1))
+            fill = min(int(tier.fill[block]), tier.block_size)
+            slots.paint(cell, self._canvas.colour_of(block), fill, self._canvas.texts_of(block))
+        painter.restore()
+
     def _paint_outlines(self, painter: QPainter, palette: theme.Palette, cell: float) -> None:
         image = self._canvas.image
-        visible = self._visible_blocks()
+        visible = self.visible_blocks()
         blocks = visible[np.isin(visible, image.traced)] if len(image.traced) else visible[:0]
         if not len(blocks):
             return
@@ -472,7 +518,7 @@ class _Cells(QGraphicsItem):
         painter.setPen(_pen(colour, width))
         painter.drawRect(rect)
 
-    def _visible_blocks(self) -> np.ndarray:
+    def visible_blocks(self) -> np.ndarray:
         left, right, top, bottom = self._canvas.visible_cells()
         blocks = self._canvas.image.grid.blocks_at(np.arange(top, bottom)[:, None], np.arange(left, right)).ravel()
         return blocks[blocks < self._canvas.image.tier.num_blocks]

@@ -19,6 +19,7 @@ from .link import EngineLink
 from .pool_canvas import PoolCanvas
 from .quantities import NBSP
 from .selection import Selection
+from .slot_layer import SlotTexts
 from .state import ConnectionState, TierView
 
 DWELL_MS = 200  # hovering this long asks the engine for a block's tokens and owners
@@ -46,6 +47,8 @@ class PoolView(Translated, QWidget):
         self._ghost = GhostLine()
         self._card = BlockCard(self)
         self._invitation = Invitation(self.canvas)
+        self._slots = SlotTexts(name, link, self)
+        self.canvas.texts_of = self._slots.of
         self._dwell = QTimer(self, interval=DWELL_MS, singleShot=True)
         self._dwell.timeout.connect(self._describe)
         self._detail: BlockDetail | None = None
@@ -54,6 +57,8 @@ class PoolView(Translated, QWidget):
         self.canvas.blockHovered.connect(self._hovered)
         self.canvas.blockClicked.connect(self._clicked)
         self.canvas.blockOpened.connect(self._opened)
+        self.canvas.slotsSeen.connect(self._slots.want)
+        self._slots.changed.connect(self.canvas.redraw)
         self._invitation.accepted.connect(self.sampleRequested)
         self.retranslate()
 

@@ -45,6 +45,7 @@ GROUPS: tuple[tuple[str, tuple[Key, ...]], ...] = (
         (
             Key(("Left", "Right", "Up", "Down"), QT_TRANSLATE_NOOP("Shortcuts", "To the block beside")),
             Key(("+", "-"), QT_TRANSLATE_NOOP("Shortcuts", "Closer, or farther away")),
+            Key(("Z",), QT_TRANSLATE_NOOP("Shortcuts", "The slots of the chosen block, and their tokens")),
             Key(("F",), QT_TRANSLATE_NOOP("Shortcuts", "Show the whole pool")),
         ),
     ),

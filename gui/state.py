@@ -33,6 +33,7 @@ from ..ipc.telemetry import (
     TierStats,
 )
 from ..ipc.vocabulary import PRIORITIES, BlockState, RequestState, priority_name
+from .class_table import ClassTable
 from .durations import LATENCIES, QUANTILES, Durations
 from .history import History
 from .motion import Delta, motions
@@ -66,13 +67,15 @@ class TierView:
 
     ``counts[s]`` is the number of blocks in :class:`BlockState` *s*, ``held`` the tokens in blocks that sequences
     hold, ``saved`` the blocks that there would be besides if nothing were shared. ``version`` grows with every change.
+    ``classes`` tells the classes of the owners.
     """
 
     _FIELDS = (
         ("state", "<u1"), ("ref", "<u2"), ("fill", "<u2"), ("owner", "<u4"), ("last_used", "<u4"), ("depth", "<u2"),
     )  # fmt: skip
 
-    def __init__(self) -> None:
+    def __init__(self, classes: ClassTable | None = None) -> None:
+        self.classes = classes or ClassTable()
         self.num_blocks = 0
         self.block_size = 0
         self.block_bytes = 0
@@ -295,8 +298,9 @@ class EngineView:
         self.settings: list[SettingInfo] = []
         self.epoch = ""
         self.step = 0
-        self.device = TierView()
-        self.host = TierView()
+        self._class_table = ClassTable()
+        self.device = TierView(self._class_table)
+        self.host = TierView(self._class_table)
         self.groups: list[str] = []  # of layers with pools of their own, by name; empty where there is one
         self.group = ""  # whose pools `device` and `host` are
         self._hidden: dict[str, tuple[TierView, TierView]] = {}  # the pools of the others
@@ -463,7 +467,7 @@ class EngineView:
         """Views for these groups of layers; the one that is shown stays, if it is among them."""
         if {self.group, *self._hidden} != set(names):
             self.group = names[0]
-            self._hidden = {name: (TierView(), TierView()) for name in names[1:]}
+            self._hidden = {name: (TierView(self._class_table), TierView(self._class_table)) for name in names[1:]}
         self.groups = names if len(names) > 1 else []
 
     def _pairs(self, pools: dict[str, tuple[TierBlocks, TierBlocks]]) -> Iterator[tuple[TierView, TierBlocks]]:
@@ -480,6 +484,7 @@ class EngineView:
             self._ended.append(row.number)
         self.requests[row.number] = row
         self._classes[row.number] = priority_name(row.priority)
+        self._class_table.put(row.number, self._classes[row.number])
         while len(self._ended) > ENDED_KEPT:
             oldest = self._ended.popleft()
             del self.requests[oldest]

@@ -17,6 +17,7 @@ from PySide6.QtWidgets import QApplication
 from .. import assets
 from ..ipc.vocabulary import BlockState
 from .codes import (
+    CODE_CLASS,
     CODE_DIMMED,
     CODE_NEUTRAL,
     CODE_RAMP,
@@ -183,6 +184,8 @@ def lookup_table(palette: Palette, *, tracing: bool = False) -> np.ndarray:
     for state, share in ((BlockState.FREE, 0.0), (BlockState.RESERVED, 0.1), (BlockState.CACHED, 0.22)):
         colours[CODE_NEUTRAL + state] = mix(free, palette.muted, share)
     colours.update((CODE_RAMP + step, ramp_colour(palette, step / (RAMP_STEPS - 1))) for step in range(RAMP_STEPS))
+    shades = reversed(CLASS_SHADES.values())
+    colours.update((CODE_CLASS + n, mix(palette.decode, palette.window, shade)) for n, shade in enumerate(shades))
     colours.update((CODE_REQUEST + n, request_colour(palette, n)) for n in range(REQUEST_COLOURS))
     table = np.zeros(256, np.uint32)
     for code, colour in colours.items():

@@ -352,6 +352,7 @@ class BlockDetail(Message):
     children: list[PrefixBlock] = []
     child_count: int = 0
     copy: int = -1
+    token_texts: list[str] = []  # one a token; U+FFFD where a token is no whole character
 
 
 class SharedWith(msgspec.Struct):

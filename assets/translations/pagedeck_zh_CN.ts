@@ -545,6 +545,10 @@
         <translation>请求</translation>
     </message>
     <message>
+        <source>class</source>
+        <translation>类别</translation>
+    </message>
+    <message>
         <source>reference count</source>
         <translation>引用计数</translation>
     </message>
@@ -2663,30 +2667,6 @@
 <context>
     <name>SettingsPanel</name>
     <message>
-        <source>Applying …</source>
-        <translation>正在应用……</translation>
-    </message>
-    <message>
-        <source>Change a setting to see what it would do. Nothing changes before you apply it.</source>
-        <translation>修改一项设置，即可预览其影响。点击“应用”之前不会有任何改变。</translation>
-    </message>
-    <message>
-        <source>A value was refused; the reason stands beside its field.</source>
-        <translation>有一个值未被接受，原因见其输入框旁。</translation>
-    </message>
-    <message>
-        <source>Asking the engine …</source>
-        <translation>正在询问引擎……</translation>
-    </message>
-    <message>
-        <source>While running</source>
-        <translation>运行中可改</translation>
-    </message>
-    <message>
-        <source>Needs a restart</source>
-        <translation>需要重启</translation>
-    </message>
-    <message>
         <source>Settings</source>
         <translation>设置</translation>
     </message>
@@ -2711,6 +2691,30 @@
     <message>
         <source>Exported to %1</source>
         <translation>已导出到 %1</translation>
+    </message>
+    <message>
+        <source>Applying …</source>
+        <translation>正在应用……</translation>
+    </message>
+    <message>
+        <source>Change a setting to see what it would do. Nothing changes before you apply it.</source>
+        <translation>修改一项设置，即可预览其影响。点击“应用”之前不会有任何改变。</translation>
+    </message>
+    <message>
+        <source>A value was refused; the reason stands beside its field.</source>
+        <translation>有一个值未被接受，原因见其输入框旁。</translation>
+    </message>
+    <message>
+        <source>Asking the engine …</source>
+        <translation>正在询问引擎……</translation>
+    </message>
+    <message>
+        <source>While running</source>
+        <translation>运行中可改</translation>
+    </message>
+    <message>
+        <source>Needs a restart</source>
+        <translation>需要重启</translation>
     </message>
     <message>
         <source>These are chosen when the engine starts. What a restart means is said before it happens.</source>
@@ -2810,6 +2814,10 @@
     <message>
         <source>Closer, or farther away</source>
         <translation>放大或缩小</translation>
+    </message>
+    <message>
+        <source>The slots of the chosen block, and their tokens</source>
+        <translation>所选块的各个槽位及其中的 token</translation>
     </message>
     <message>
         <source>Show the whole pool</source>

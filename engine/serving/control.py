@@ -317,6 +317,7 @@ class Control:
             children=[prefix_block(node) for node in children[:FAMILY_MAX]],
             child_count=len(children),
             copy=-1 if copy is None else copy,
+            token_texts=self._text.pieces(facts.token_ids),
         )
         if caller.operator or any(caller.owns(s.request.client) for s, _ in owners):
             return detail
@@ -384,6 +385,7 @@ def without_content(detail: BlockDetail) -> BlockDetail:
     return msgspec.structs.replace(
         detail,
         token_ids=[],
+        token_texts=[],
         text="",
         prefix_hash="",
         ancestors=[msgspec.structs.replace(block, prefix_hash="") for block in detail.ancestors],

@@ -90,6 +90,11 @@ class Text:
         text: str = self._tokenizer.decode(token_ids, skip_special_tokens=False, clean_up_tokenization_spaces=False)
         return text
 
+    def pieces(self, token_ids: list[int]) -> list[str]:
+        """The text of each token by itself; none for a model without a tokenizer."""
+        known = self._bytes
+        return [] if known is None else [known.of(token).decode(errors="replace") for token in token_ids]
+
     def logprobs(self, token_ids: list[int], scores: list[Scores]) -> list[TokenLogprob]:
         """How probable each of ``token_ids`` was, and what else, as clients are told."""
         return [

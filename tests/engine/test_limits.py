@@ -48,6 +48,7 @@ class Bytes:
     """Reads a text as its bytes."""
 
     chat_template = None
+    all_special_ids: tuple[int, ...] = ()
 
     def __init__(self) -> None:
         self.read: list[str] = []
@@ -61,6 +62,9 @@ class Bytes:
 
     def decode(self, token_ids: list[int], **_options: Any) -> str:
         return bytes(token % 256 for token in token_ids).decode(errors="replace")
+
+    def convert_ids_to_tokens(self, token: int) -> str:
+        return chr(token % 256)
 
 
 class Served:
@@ -156,7 +160,8 @@ def test_of_others_a_client_sees_what_they_do_and_not_what_they_say(serve: Calla
             block = owner.describe_request(stream.id).block_tables[0][0]
             full, mine, theirs = (client.describe_block(block) for client in (owner, alice, bob))
         assert full.text == mine.text == "the secr" and full.prefix_hash == mine.prefix_hash != ""
-        assert (theirs.text, theirs.token_ids, theirs.prefix_hash) == ("", [], "")
+        assert full.token_texts == ["t", "h", "e", " ", "s", "e", "c", "r"]
+        assert (theirs.text, theirs.token_ids, theirs.token_texts, theirs.prefix_hash) == ("", [], [], "")
         assert all(block.prefix_hash == "" for block in [*theirs.ancestors, *theirs.children])
         assert theirs.owners == full.owners and theirs.fill == full.fill
 

@@ -7,7 +7,9 @@ import pytest
 from pagedeck.gui import theme
 from pagedeck.gui.block_image import AGE_TOP, BlockImage, Colouring, arrange
 from pagedeck.gui.block_map import BlockMap
+from pagedeck.gui.class_table import ClassTable
 from pagedeck.gui.codes import (
+    CODE_CLASS,
     CODE_DIMMED,
     CODE_NEUTRAL,
     CODE_RAMP,
@@ -21,6 +23,7 @@ from pagedeck.gui.i18n import Languages
 from pagedeck.gui.link import EngineLink
 from pagedeck.gui.main_window import MainWindow
 from pagedeck.gui.selection import Selection
+from pagedeck.gui.slot_layer import SLOT_CELL, seen, slot_grid
 from pagedeck.gui.state import ConnectionState, TierView
 from pagedeck.ipc.protocol import BlockDetail, BlockOwner, DescribeBlock, DescribeRequest
 from pagedeck.ipc.telemetry import BlocksUpdate, GroupBlocks
@@ -183,6 +186,27 @@ def test_each_colouring_tells_its_quantity() -> None:
     assert by_fill[3] < by_fill[4] == by_fill[2] == CODE_RAMP + RAMP_STEPS - 1
 
 
+def test_classes_have_shades_and_a_change_of_class_is_drawn() -> None:
+    source, classes = Tier(4, 16), ClassTable()
+    for block, owner in enumerate((0, 7, 8, 9)):
+        source.put(block, S.ACTIVE if owner else S.CACHED, 1, 16, owner, 1)
+    classes.put(7, "interactive")
+    classes.put(9, "batch")
+    view = TierView(classes)
+    view.replace(source.blocks(None))
+    image = BlockImage(view)
+    image.set_grid(arrange(4, 4, 1))
+    image.set_colouring(Colouring.CLASS)
+    image.refresh(0)
+    codes = image.level(0).ravel().tolist()
+    assert codes == [CODE_NEUTRAL + S.CACHED, CODE_CLASS + 2, CODE_CLASS + 1, CODE_CLASS]
+    assert len(set(theme.lookup_table(theme.LIGHT)[codes].tolist())) == 4
+    assert not image.refresh(0)
+    classes.put(9, "interactive")
+    assert image.refresh(0)
+    assert image.level(0).ravel().tolist()[3] == CODE_CLASS + 2
+
+
 def test_the_legend_dims_what_is_not_singled_out() -> None:
     view, _ = tier_of([S.FREE, S.CACHED, S.ACTIVE])
     image = BlockImage(view)
@@ -248,6 +272,16 @@ class Shown:
         cell = canvas.cell_rect(block)
         image = canvas.grab().toImage()
         return QColor(image.pixel(int(cell.left() + part * cell.width()), int(cell.center().y()))).name()
+
+    def colour_at_slot(self, block: int, slot: int) -> str:
+        """The colour in a slot's lower right corner, where no text is."""
+        canvas = self.pool.canvas
+        cell = canvas.cell_rect(block)
+        columns, rows = slot_grid(self.pool.canvas.image.tier.block_size, cell.width(), cell.height())
+        row, column = divmod(slot, columns)
+        x = cell.left() + (column + 1) * cell.width() / columns - 3
+        y = cell.top() + (row + 1) * cell.height() / rows - 3
+        return QColor(canvas.grab().toImage().pixel(int(x), int(y))).name()
 
     def click(self, qtbot: QtBot, block: int) -> None:
         canvas = self.pool.canvas
@@ -520,3 +554,40 @@ def test_an_opened_block_opens_the_inspector(window: MainWindow) -> None:
     window.dock.hide()
     window.map.blockOpened.emit()
     assert window.dock.isVisible()
+
+
+def test_from_near_a_block_is_its_slots_and_their_tokens(qtbot: QtBot, shown: Shown) -> None:
+    shown.feeder.device.put(0, S.ACTIVE, 1, 3, 9, 1)
+    shown.advance(1, arrivals=0)
+    canvas = shown.pool.canvas
+    shown.selection.select_block("device", 0)
+    assert shown.link.count(DescribeBlock) == 0  # from afar nothing is asked
+    qtbot.keyClick(canvas, Qt.Key.Key_Z)
+    assert min(canvas.cell_size) >= SLOT_CELL
+    qtbot.waitUntil(lambda: shown.link.count(DescribeBlock) == 1)  # of all that is in view, this one holds tokens
+    plain = canvas.grab().toImage()
+    shown.link.answer(DescribeBlock, BlockDetail(tier="device", block=0, token_texts=["Once", " upon", "\n"]))
+    assert shown.pool.canvas.texts_of(0) == ["Once", " upon", "\n"]
+    assert canvas.grab().toImage() != plain  # the text is drawn
+    palette = theme.current().palette
+    assert shown.colour_at_slot(0, 2) == palette.states[S.ACTIVE]
+    assert shown.colour_at_slot(0, 3) not in (palette.states[S.ACTIVE], palette.window)  # empty
+    shown.feeder.device.put(0, S.ACTIVE, 1, 4, 9, 2)
+    shown.advance(1, arrivals=0)
+    qtbot.waitUntil(lambda: shown.link.count(DescribeBlock) == 2)  # it holds another token now
+    shown.feeder.device.put(0, S.FREE, 0, 0, 0, 3)
+    shown.advance(1, arrivals=0)
+    qtbot.waitUntil(lambda: not shown.pool.canvas.texts_of(0))
+    shown.link.answer(DescribeBlock, BlockDetail(tier="device", block=0, token_texts=["late"]))
+    assert not shown.pool.canvas.texts_of(0)  # what it held is no longer what it holds
+
+
+@pytest.mark.parametrize("block_size", [1, 8, 16, 24, 32, 64, 256])
+def test_slots_have_a_words_proportions(block_size: int) -> None:
+    columns, rows = slot_grid(block_size, 400, 400)
+    assert columns * rows == block_size
+    assert block_size < 8 or 1 <= (400 / columns) / (400 / rows) <= 8
+
+
+def test_what_is_not_seen_of_a_token_is_made_visible() -> None:
+    assert [seen(text) for text in (" the", "\n\n", "a b", "x\t", "", "  ")] == ["·the", "↵↵", "a b", "x⇥", "", "··"]
