@@ -27,6 +27,7 @@ from ..ipc.telemetry import Event
 from . import theme, words
 from .i18n import Translated, fill_in
 from .link import EngineLink
+from .plain_cells import Cell, PlainCells
 
 KEPT = 10_000
 LEVELS = ("debug", "info", "warning", "error")
@@ -135,6 +136,15 @@ class LogModel(QAbstractTableModel):
             return QColor(colours[line.level]) if line.level in colours else None
         return None
 
+    def cell(self, row: int, column: int) -> Cell:
+        """What :meth:`data` tells, at once."""
+        line, palette = self._shown[row], theme.current().palette
+        if column == TIME:
+            return Cell(clock(line.time), palette.muted)
+        colours = {"error": palette.error, "warning": palette.warning, "debug": palette.muted}
+        text = level_name(line.level) if column == LEVEL else line.worded()
+        return Cell(text, colours.get(line.level, palette.ink))
+
     def text_of(self, row: int) -> str:
         line = self._shown[row]
         return f"{clock(line.time)}  {line.level:<7}  {line.worded()}"
@@ -238,6 +248,7 @@ class LogView(Translated, QWidget):
         view.setWordWrap(False)
         view.setTabKeyNavigation(False)
         view.setFont(theme.number_font(view.font()))
+        view.setItemDelegate(PlainCells(self.model.cell, view))
         view.verticalHeader().hide()
         view.verticalHeader().setDefaultSectionSize(3 * theme.GRID)
         header = view.horizontalHeader()

@@ -20,6 +20,7 @@ from ..ipc.telemetry import RequestRow
 from ..ipc.vocabulary import PRIORITIES, BlockState, RequestState, priority_name
 from . import quantities, theme, words
 from .i18n import QT_TRANSLATE_NOOP, fill_in
+from .plain_cells import Cell
 
 _Index = QModelIndex | QPersistentModelIndex
 _ROOT = QModelIndex()
@@ -93,6 +94,7 @@ COLUMNS = (
            lambda r, now: quantities.duration(age(r, now)), age, "00 min 00 s"),
 )  # fmt: skip
 NUMBER, STATE, CLASS = 0, 1, 2
+_LEFT = (STATE, CLASS)  # columns of words
 
 
 class Grouping(StrEnum):
@@ -308,6 +310,19 @@ class RequestModel(QAbstractTableModel):
             return self._story(row)
         return None
 
+    def cell(self, row: int, column: int) -> Cell | None:
+        """What :meth:`data` tells of a request, at once; None for a group's heading."""
+        request = self.request_at(row)
+        if request is None:
+            return None
+        palette = theme.current().palette
+        return Cell(
+            COLUMNS[column].text(request, self._now),
+            palette.muted if RequestState(request.state).ended else palette.ink,
+            right=column not in _LEFT,
+            dot=state_colour(request.state).name() if column == STATE else "",
+        )
+
     def flags(self, index: _Index) -> Qt.ItemFlag:
         if index.isValid() and index.row() < len(self._order) and self.number_at(index.row()) < 0:
             return Qt.ItemFlag.ItemIsEnabled
@@ -355,7 +370,7 @@ class RequestModel(QAbstractTableModel):
 
 
 def _alignment(column: int) -> Qt.AlignmentFlag:
-    side = Qt.AlignmentFlag.AlignLeft if column in (STATE, CLASS) else Qt.AlignmentFlag.AlignRight
+    side = Qt.AlignmentFlag.AlignLeft if column in _LEFT else Qt.AlignmentFlag.AlignRight
     return side | Qt.AlignmentFlag.AlignVCenter
 
 

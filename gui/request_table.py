@@ -49,6 +49,7 @@ from . import theme, words
 from .as_code import as_code
 from .i18n import Translated, fill_in
 from .link import EngineLink
+from .plain_cells import PlainCells
 from .request_model import COLUMNS, NUMBER, STATE, Grouping, RequestModel
 from .selection import Selection
 
@@ -245,8 +246,9 @@ class RequestTable(Translated, QWidget):
         view.setShowGrid(False)
         view.setWordWrap(False)
         view.setTabKeyNavigation(False)
-        view.setItemDelegateForColumn(STATE, StateDelegate(view))
         view.setFont(theme.number_font(view.font()))
+        view.setItemDelegate(PlainCells(self.model.cell, view))
+        view.setItemDelegateForColumn(STATE, PlainCells(self.model.cell, view, StateDelegate(view)))
         view.setContextMenuPolicy(Qt.ContextMenuPolicy.CustomContextMenu)
         view.customContextMenuRequested.connect(self._context_menu)
         rows = view.verticalHeader()
