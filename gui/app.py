@@ -19,6 +19,7 @@ from .i18n import Languages, parse_language
 from .icons import app_icon
 from .link import EngineLink
 from .main_window import MainWindow
+from .presence import Presence, show_running
 from .recording import check
 from .session import EngineSession
 
@@ -33,6 +34,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("-n", "--name", help="the engine's name; it is started when it does not run")
     made.add_argument("--connection", metavar="FILE", help="attach to the engine of this connection file")
     made.add_argument("--replay", metavar="FILE", type=Path, help="show a recording; no engine is started")
+    made.add_argument("--results", metavar="FILE", type=Path, help="show what `pagedeck bench` or `tune` measured")
     made.add_argument(
         "--attach", metavar="ADDRESS", help="show the prefix cache of the server that publishes its KV events there"
     )
@@ -57,6 +59,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     app.setApplicationVersion(__version__)
     app.setDesktopFileName("pagedeck")
     app.setWindowIcon(app_icon())
+    if is_plain(options, engine_arguments) and show_running():
+        return 0
     settings = QSettings(QSettings.Format.IniFormat, QSettings.Scope.UserScope, "pagedeck", "app")
 
     languages = Languages()
@@ -71,6 +75,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     window.toolbar.languageChosen.connect(lambda language: settings.setValue("window/language", language))
     app.setQuitOnLastWindowClosed(False)  # the window may only have gone to the tray
     window.left.connect(app.quit)
+    presence = Presence(window)
+    presence.called.connect(window.come_back)
+    presence.begin()
     window.show()
     if options.replay is not None:
         QTimer.singleShot(0, lambda: window.open_recording(options.replay))
@@ -78,11 +85,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
         QTimer.singleShot(0, lambda: session.open(options.connection or options.name))
         if not states_engine(options, engine_arguments):
             QTimer.singleShot(0, window.welcome_newcomer)
+    if options.results is not None:
+        QTimer.singleShot(0, lambda: window.open_results(options.results))
     awake = _close_on_signals(window)
     code = app.exec()
     awake.stop()
+    presence.end()
     session.close()
     return code
+
+
+def is_plain(options: argparse.Namespace, engine_arguments: Sequence[str]) -> bool:
+    """Whether the command line asks for the app and for nothing in particular: any window that is there will do."""
+    asked = (options.name, options.connection, options.replay, options.attach, options.language, options.theme)
+    return not engine_arguments and all(option is None for option in asked)
 
 
 def states_engine(options: argparse.Namespace, engine_arguments: Sequence[str]) -> bool:

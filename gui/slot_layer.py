@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from functools import partial
 
 from PySide6.QtCore import QLineF, QObject, QRectF, Qt, QTimer, Signal
 from PySide6.QtGui import QColor, QFontMetricsF, QPainter, QPen
@@ -74,7 +75,7 @@ class SlotTexts(QObject):
     def _ask(self) -> None:
         tier, group = self._link.view.tier(self._name), self._link.view.group
         shape = (self._link.replaying, self._link.view.epoch, group, tier.num_blocks, tier.block_size)
-        asked = {
+        asked: dict[int, tuple[object, ...]] = {
             block: (*shape, int(tier.owner[block]), int(tier.fill[block]))
             for block in self._wanted
             if block < tier.num_blocks and tier.fill[block]
@@ -84,11 +85,11 @@ class SlotTexts(QObject):
         self._asked = asked
         for block in stale:
             message = DescribeBlock(tier=self._name, block=block, group=group)
-            self._link.request(message, lambda reply, state=asked[block]: self._take(reply, state))
+            self._link.request(message, partial(self._take, asked[block]))
         if stale:
             self._pause.start()
 
-    def _take(self, reply: EngineMessage, state: tuple[object, ...]) -> None:
+    def _take(self, state: tuple[object, ...], reply: EngineMessage) -> None:
         if isinstance(reply, BlockDetail) and self._asked.get(reply.block) == state:
             self._texts[reply.block] = reply.token_texts or [str(token) for token in reply.token_ids]
             self.changed.emit()
