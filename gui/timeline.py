@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from PySide6.QtCore import QEvent, QPointF, QRect, QRectF, QSize, Qt, Signal
 from PySide6.QtGui import (
     QColor,
     QHideEvent,
+    QImage,
+    QImage,
     QKeyEvent,
     QMouseEvent,
     QPainter,
@@ -58,6 +60,7 @@ class Timeline(QWidget):
         self._scale = CalmScale(8)
         self._column = 6
         self._live = True
+        self.by_request = False  # a colour a request, else shades of classes
         self._end = 0
         self._hovered: int | None = None  # steps by absolute number
         self._chosen: int | None = None
@@ -145,7 +148,10 @@ class Timeline(QWidget):
         total = self._steps.column("prefill_tokens")[part] + self._steps.column("decode_tokens")[part]
         top = self._scale.update(float(total.max()))
         self._paint_axis(painter, palette, top)
-        self._paint_columns(painter, palette, part, first, top)
+        if self.by_request:
+            self._paint_requests(painter, palette, part, first, top)
+        else:
+            self._paint_columns(painter, palette, part, first, top)
         self._paint_budget(painter, palette, float(self._steps.column("budget")[part][-1]), top)
         self._paint_marks(painter, palette, part, first)
         self._paint_feet(painter, palette, part, first)
@@ -171,18 +177,36 @@ class Timeline(QWidget):
             painter.drawText(place, Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter, value)
 
     def _paint_columns(self, painter: QPainter, palette: theme.Palette, part: slice, first: int, top: float) -> None:
+        plot, ratio = self._plot, self.devicePixelRatioF()
+        heights = np.stack([self._steps.column(f"{kind}_{name}")[part] for kind, name in _STACK])
+        colours = [QColor(kind_colour(palette, kind, name)).rgb() for kind, name in _STACK]
+        pixels = _stacked(np.cumsum(heights, axis=0) / top, round(plot.height() * ratio), colours)
+        across = round(self._column * ratio)
+        wide = np.repeat(pixels, across, axis=1)
+        if self._column >= 3:  # else there is no room for gaps
+            wide.reshape(len(wide), -1, across)[:, :, -max(1, round(ratio)) :] = 0
+        image = QImage(wide.data, wide.shape[1], len(wide), QImage.Format.Format_ARGB32_Premultiplied)
+        place = QRectF(self._left(first), plot.top(), (part.stop - part.start) * self._column, plot.height())
+        painter.drawImage(place, image)
+
+    def _paint_requests(self, painter: QPainter, palette: theme.Palette, part: slice, first: int, top: float) -> None:
+        """A colour a request, as one image: a step may have hundreds of them. The selected one stands out."""
         plot = self._plot
-        gap = 0 if self._column < 3 else 1
-        base = np.full(part.stop - part.start, float(plot.bottom() + 1))
-        lefts = [self._left(first + i) for i in range(len(base))]
-        painter.setPen(Qt.PenStyle.NoPen)
-        for kind, name in _STACK:
-            heights = self._steps.column(f"{kind}_{name}")[part] * (plot.height() / top)
-            shown = np.flatnonzero(heights).tolist()
-            tops, sizes = (base - heights).tolist(), heights.tolist()
-            painter.setBrush(QColor(kind_colour(palette, kind, name)))
-            painter.drawRects([QRectF(lefts[i], tops[i], self._column - gap, sizes[i]) for i in shown])
-            base -= heights
+        records, entries = self._steps.shares(part.start, part.stop)
+        requests, which = np.unique(entries["request"], return_inverse=True)
+        drawn = np.array([self._request_colour(palette, n) for n in requests.tolist()], np.uint32)[which]
+        pixels = stacked(records, entries["tokens"], drawn, part.stop - part.start, plot.height(), plot.height() / top)
+        pixels = np.repeat(pixels, self._column, axis=1)
+        if self._column >= 3:
+            pixels[:, self._column - 1 :: self._column] = 0  # the gap
+        height, width = pixels.shape
+        image = QImage(pixels.data, width, height, 4 * width, QImage.Format.Format_ARGB32)
+        painter.drawImage(QPointF(self._left(first), plot.top()), image)
+
+    def _request_colour(self, palette: theme.Palette, number: int) -> int:
+        colour = theme.request_colour(palette, number)
+        other = self._selection.request not in (None, number)
+        return QColor(theme.mix(colour, palette.window, 0.7) if other else colour).rgb()
 
     def _paint_budget(self, painter: QPainter, palette: theme.Palette, budget: float, top: float) -> None:
         """A dashed line, or where it lies above the scale a word about where it is."""
@@ -328,6 +352,37 @@ class Timeline(QWidget):
         self._card.write(record, self._link)
         plot = self._plot
         self._card.show_over(self, QRect(round(self._left(step)), plot.top(), self._column, 1))
+
+
+def _stacked(tops: np.ndarray, height: int, colours: Sequence[int]) -> np.ndarray:
+    """uint32 ``[height, columns]`` pixels of stacks, 0 where there is nothing. ``tops[layer, column]`` is where each layer
+    ends, in shares of the height."""
+    above = np.arange(height, 0, -1)[:, None]  # of each pixel's middle, half a pixel more
+    layer = np.zeros((height, tops.shape[1]), np.uint8)
+    for top in np.rint(tops * height).astype(np.int64):
+        layer += above > top
+    return np.array([*colours, 0], np.uint32)[layer]
+
+
+def stacked(
+    columns: np.ndarray, amounts: np.ndarray, colours: np.ndarray, count: int, height: int, scale: float
+) -> np.ndarray:
+    """uint32 ``[height, count]``: bars that stand on the last row, each of parts above each other.
+
+    Part *i* belongs to bar ``columns[i]``, which is sorted, and is ``scale * amounts[i]`` pixels high.
+    """
+    pixels = np.zeros((height, count), np.uint32)
+    if len(columns):
+        top = np.cumsum(amounts * scale)
+        first = np.searchsorted(columns, np.arange(count))  # of each bar's parts
+        below = np.concatenate([[0.0], top])[first]  # what all bars before have together
+        upper = np.minimum(np.rint(top - below[columns]).astype(np.int64), height)
+        lower = np.concatenate([[0], upper[:-1]])
+        lower[first[np.unique(columns)]] = 0
+        sizes = upper - lower
+        row = np.arange(sizes.sum()) - np.repeat(np.cumsum(sizes) - sizes - lower, sizes)
+        pixels[height - 1 - row, np.repeat(columns, sizes)] = np.repeat(colours, sizes)
+    return pixels
 
 
 def _round_up(value: float) -> int:
