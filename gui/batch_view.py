@@ -38,12 +38,16 @@ class BatchView(Translated, QWidget):
         self._live.setCheckable(True)
         self._live.setChecked(True)
         self._live.setProperty("role", "chip")
+        self._by_request = QPushButton()
+        self._by_request.setCheckable(True)
+        self._by_request.setProperty("role", "chip")
         self.timeline = Timeline(link, selection)
         self._lay_out()
         link.stepsChanged.connect(self.refresh)
         link.connectionChanged.connect(self.refresh)
         selection.changed.connect(self.timeline.update)
         theme.current().changed.connect(self._restyle)
+        self._by_request.toggled.connect(self._colour)
         self._live.toggled.connect(self.timeline.set_live)
         self.timeline.liveChanged.connect(self._live.setChecked)
         self.timeline.stepSelected.connect(self.stepSelected)
@@ -55,6 +59,7 @@ class BatchView(Translated, QWidget):
         head.addWidget(self._title)
         head.addWidget(self._now, 1)
         head.addWidget(self._key)
+        head.addWidget(self._by_request)
         head.addWidget(self._live)
         layout = QVBoxLayout(self)
         layout.setContentsMargins(2 * theme.GRID, theme.GRID, 2 * theme.GRID, theme.GRID)
@@ -88,9 +93,16 @@ class BatchView(Translated, QWidget):
     def _make_room(self) -> None:
         """The key gives way where the figures would be cut, and stays away when they get shorter for a moment."""
         self._widest = max(self._widest, self._now.fontMetrics().horizontalAdvance(self._now.text()))
-        gaps = 3 * self._head.spacing() + 2 * (2 * theme.GRID)
-        others = self._title.sizeHint().width() + self._live.sizeHint().width() + gaps
+        gaps = 4 * self._head.spacing() + 2 * (2 * theme.GRID)
+        fixed = (self._title, self._by_request, self._live)
+        others = sum(part.sizeHint().width() for part in fixed) + gaps
         self._key.setVisible(self.width() >= others + self._widest + self._key.width())
+
+    def _colour(self, by_request: bool) -> None:
+        self.timeline.by_request = self._key.by_request = by_request
+        self._key.retranslate()
+        self._restyle()
+        self._make_room()
 
     def _restyle(self) -> None:
         self._key.update()
@@ -108,6 +120,8 @@ class BatchView(Translated, QWidget):
         self._title.setText(self.tr("Batch"))
         self._live.setText(self.tr("Live"))
         self._live.setToolTip(self.tr("Follow the newest step"))
+        self._by_request.setText(self.tr("By request"))
+        self._by_request.setToolTip(self.tr("A colour a request, in place of shades of classes"))
         self.timeline.setAccessibleName(self.tr("Batch timeline, a column a step"))
         self._key.retranslate()
         self._widest = 0
@@ -119,24 +133,31 @@ class _Key(QWidget):
 
     def __init__(self) -> None:
         super().__init__()
+        self.by_request = False  # else by kind and class
         self._texts: list[str] = []
         self.setFixedHeight(2 * theme.GRID)
 
     def retranslate(self) -> None:
+        kinds = ["", self.tr("a colour a request")] if self.by_request else [self.tr("decode"), self.tr("prefill")]
         self._texts = [
-            self.tr("decode"),
-            self.tr("prefill"),
+            *kinds,
             self.tr("resumed"),
             self.tr("swapped out"),
             self.tr("preempted"),
         ]
         shades = " · ".join(words.class_name(name) for name in CLASSES)
-        self.setToolTip(self.tr("Darkest to palest: %1").replace("%1", shades))
+        self.setToolTip("" if self.by_request else self.tr("Darkest to palest: %1").replace("%1", shades))
         self.setFixedWidth(sum(self._widths()))
         self.update()
 
     def _widths(self) -> list[int]:
-        return [self.fontMetrics().horizontalAdvance(text) + 4 * theme.GRID for text in self._texts]
+        gap = 4 * theme.GRID
+        return [self.fontMetrics().horizontalAdvance(text) + gap if text else 0 for text in self._texts]
+
+    def _colours(self, palette: theme.Palette, kind: str) -> list[str]:
+        if self.by_request:
+            return [theme.request_colour(palette, n) for n in range(len(CLASSES))]
+        return [kind_colour(palette, kind, name) for name in CLASSES]
 
     def paintEvent(self, event: QPaintEvent) -> None:
         painter, palette = QPainter(self), theme.current().palette
@@ -144,10 +165,12 @@ class _Key(QWidget):
         left, middle = 0.0, self.height() / 2
         marks = marks_of(palette)
         for index, (text, width) in enumerate(zip(self._texts, self._widths(), strict=True)):
+            if not text:
+                continue
             painter.setPen(Qt.PenStyle.NoPen)
             if index < 2:
-                for n, name in enumerate(CLASSES):
-                    painter.setBrush(QColor(kind_colour(palette, ("decode", "prefill")[index], name)))
+                for n, colour in enumerate(self._colours(palette, ("decode", "prefill")[index])):
+                    painter.setBrush(QColor(colour))
                     painter.drawRect(QRectF(left + 5 * n, middle - 5, 4, 10))
             else:
                 _, draw, colour = marks[index - 2]

@@ -235,6 +235,17 @@ class StepHistory(History):
         """Of each record from ``start`` on, why the first in line waited."""
         return [self._details[index][1].hold for index in range(start, len(self))]
 
+    def shares(self, start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
+        """All requests' shares in the records from ``start`` to ``stop``, by record, decodes first, then by request:
+        the index of each one's record after ``start``, and entries (``request``, ``tokens``, ``prefill``)."""
+        parts = [self._details[index][0] for index in range(start, min(stop, len(self)))]
+        if not parts:
+            return np.zeros(0, np.int64), np.zeros(0, _ENTRY)
+        records = np.repeat(np.arange(len(parts)), [len(part) for part in parts])
+        entries = np.concatenate(parts)
+        order = np.lexsort((entries["request"], entries["prefill"], records))
+        return records[order], entries[order]
+
     def including(self, request: int, start: int, stop: int) -> list[int]:
         """Indices from ``start`` to ``stop`` of the records in which a request had a share."""
         chosen = range(start, min(stop, len(self)))

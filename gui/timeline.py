@@ -11,7 +11,6 @@ from PySide6.QtGui import (
     QColor,
     QHideEvent,
     QImage,
-    QImage,
     QKeyEvent,
     QMouseEvent,
     QPainter,
@@ -28,6 +27,7 @@ from . import quantities, theme
 from .calm_scale import CalmScale
 from .card import paint_focus
 from .link import EngineLink
+from .request_bars import stacked
 from .selection import Selection
 from .state import CLASSES, StepHistory
 from .step_card import StepCard
@@ -181,13 +181,7 @@ class Timeline(QWidget):
         heights = np.stack([self._steps.column(f"{kind}_{name}")[part] for kind, name in _STACK])
         colours = [QColor(kind_colour(palette, kind, name)).rgb() for kind, name in _STACK]
         pixels = _stacked(np.cumsum(heights, axis=0) / top, round(plot.height() * ratio), colours)
-        across = round(self._column * ratio)
-        wide = np.repeat(pixels, across, axis=1)
-        if self._column >= 3:  # else there is no room for gaps
-            wide.reshape(len(wide), -1, across)[:, :, -max(1, round(ratio)) :] = 0
-        image = QImage(wide.data, wide.shape[1], len(wide), QImage.Format.Format_ARGB32_Premultiplied)
-        place = QRectF(self._left(first), plot.top(), (part.stop - part.start) * self._column, plot.height())
-        painter.drawImage(place, image)
+        self._draw_columns(painter, pixels, first)
 
     def _paint_requests(self, painter: QPainter, palette: theme.Palette, part: slice, first: int, top: float) -> None:
         """A colour a request, as one image: a step may have hundreds of them. The selected one stands out."""
@@ -195,13 +189,20 @@ class Timeline(QWidget):
         records, entries = self._steps.shares(part.start, part.stop)
         requests, which = np.unique(entries["request"], return_inverse=True)
         drawn = np.array([self._request_colour(palette, n) for n in requests.tolist()], np.uint32)[which]
-        pixels = stacked(records, entries["tokens"], drawn, part.stop - part.start, plot.height(), plot.height() / top)
-        pixels = np.repeat(pixels, self._column, axis=1)
-        if self._column >= 3:
-            pixels[:, self._column - 1 :: self._column] = 0  # the gap
-        height, width = pixels.shape
-        image = QImage(pixels.data, width, height, 4 * width, QImage.Format.Format_ARGB32)
-        painter.drawImage(QPointF(self._left(first), plot.top()), image)
+        height = round(plot.height() * self.devicePixelRatioF())
+        pixels = stacked(records, entries["tokens"], drawn, part.stop - part.start, height, height / top)
+        self._draw_columns(painter, pixels, first)
+
+    def _draw_columns(self, painter: QPainter, pixels: np.ndarray, first: int) -> None:
+        """Uint32 ``[pixels of the plot's height, steps]``, from the step ``first`` on."""
+        plot, ratio = self._plot, self.devicePixelRatioF()
+        across = round(self._column * ratio)
+        wide = np.repeat(pixels, across, axis=1)
+        if self._column >= 3:  # else there is no room for gaps
+            wide.reshape(len(wide), -1, across)[:, :, -max(1, round(ratio)) :] = 0
+        image = QImage(wide.data, wide.shape[1], len(wide), QImage.Format.Format_ARGB32_Premultiplied)
+        place = QRectF(self._left(first), plot.top(), pixels.shape[1] * self._column, plot.height())
+        painter.drawImage(place, image)
 
     def _request_colour(self, palette: theme.Palette, number: int) -> int:
         colour = theme.request_colour(palette, number)
@@ -355,34 +356,13 @@ class Timeline(QWidget):
 
 
 def _stacked(tops: np.ndarray, height: int, colours: Sequence[int]) -> np.ndarray:
-    """uint32 ``[height, columns]`` pixels of stacks, 0 where there is nothing. ``tops[layer, column]`` is where each layer
-    ends, in shares of the height."""
+    """uint32 ``[height, columns]`` pixels of stacks, 0 where there is nothing. ``tops[layer, column]`` is where each
+    layer ends, in shares of the height."""
     above = np.arange(height, 0, -1)[:, None]  # of each pixel's middle, half a pixel more
     layer = np.zeros((height, tops.shape[1]), np.uint8)
     for top in np.rint(tops * height).astype(np.int64):
         layer += above > top
     return np.array([*colours, 0], np.uint32)[layer]
-
-
-def stacked(
-    columns: np.ndarray, amounts: np.ndarray, colours: np.ndarray, count: int, height: int, scale: float
-) -> np.ndarray:
-    """uint32 ``[height, count]``: bars that stand on the last row, each of parts above each other.
-
-    Part *i* belongs to bar ``columns[i]``, which is sorted, and is ``scale * amounts[i]`` pixels high.
-    """
-    pixels = np.zeros((height, count), np.uint32)
-    if len(columns):
-        top = np.cumsum(amounts * scale)
-        first = np.searchsorted(columns, np.arange(count))  # of each bar's parts
-        below = np.concatenate([[0.0], top])[first]  # what all bars before have together
-        upper = np.minimum(np.rint(top - below[columns]).astype(np.int64), height)
-        lower = np.concatenate([[0], upper[:-1]])
-        lower[first[np.unique(columns)]] = 0
-        sizes = upper - lower
-        row = np.arange(sizes.sum()) - np.repeat(np.cumsum(sizes) - sizes - lower, sizes)
-        pixels[height - 1 - row, np.repeat(columns, sizes)] = np.repeat(colours, sizes)
-    return pixels
 
 
 def _round_up(value: float) -> int:

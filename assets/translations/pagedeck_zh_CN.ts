@@ -213,6 +213,37 @@
     </message>
 </context>
 <context>
+    <name>Arrivals</name>
+    <message>
+        <source>As the load has it</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>All at once</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>By chance, so many a second</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>From so many clients, one at a time each</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Arrivals</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Requests a second</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Clients</source>
+        <translation type="unfinished">客户端数</translation>
+    </message>
+</context>
+<context>
     <name>AttachDialog</name>
     <message>
         <source>Attach to vLLM or SGLang</source>
@@ -479,6 +510,14 @@
         <translation>跟随最新一步</translation>
     </message>
     <message>
+        <source>By request</source>
+        <translation>按请求</translation>
+    </message>
+    <message>
+        <source>A colour a request, in place of shades of classes</source>
+        <translation>每个请求一种颜色，而不按类别分深浅</translation>
+    </message>
+    <message>
         <source>Batch timeline, a column a step</source>
         <translation>批次时间线，一步一列</translation>
     </message>
@@ -669,6 +708,117 @@
     <message>
         <source>now</source>
         <translation>现在</translation>
+    </message>
+</context>
+<context>
+    <name>ChosenSettings</name>
+    <message>
+        <source>Preview these settings …</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>See on the settings page what they would do to the engine; there they are applied and undone</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>This search has not ended; %1 trials are kept, and the same search goes on from there.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Nothing that was tried is better than the settings as they are, beyond noise.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>%1 as good as before</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>measured together with the others only</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>alone %1 as good, %2</source>
+        <translation type="unfinished"></translation>
+    </message>
+</context>
+<context>
+    <name>ClaimsForm</name>
+    <message>
+        <source>Choose none</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Choose all</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Claims</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>What is said of paging and continuous batching, measured on this machine with engines of its own. All rows take about an hour; each is kept as soon as it is known.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Rows</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Runs of each</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Measure the claims</source>
+        <translation type="unfinished"></translation>
+    </message>
+</context>
+<context>
+    <name>CompareForm</name>
+    <message>
+        <source>A file of results</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message numerus="yes">
+        <source>%Ln figure(s) are worse beyond noise.</source>
+        <translation type="unfinished">
+            <numerusform></numerusform>
+        </translation>
+    </message>
+    <message>
+        <source>System</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Figure</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>After ÷ before</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Compare</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Two files of results of the same load: what changed beyond noise.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Before</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>After</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Browse …</source>
+        <translation type="unfinished">浏览……</translation>
+    </message>
+    <message>
+        <source>Compare them</source>
+        <translation type="unfinished"></translation>
     </message>
 </context>
 <context>
@@ -1038,6 +1188,246 @@
         <source>This is a recording: it holds no texts, and nothing in it can be changed.</source>
         <translation>这是录制回放：其中没有文本，也无法更改任何内容。</translation>
     </message>
+    <message>
+        <source>Memory left unused when 2,048 tokens are reserved and 200 are used</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Memory left unused by reservation at mixed lengths</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Memory put to use with pages</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Memory saved by shared prefixes in conversations</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Blocks that come back from the pool</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Throughput of continuous batching against static batches at equal latency</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>95th percentile of latency in static batches</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Time in which the device computes</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Memory management&apos;s share of a step</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Throughput of a burst when arrivals join at once</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Latency of interactive requests with priorities</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Requests rescued by swapping when memory runs out</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Latency of 100 and more requests at once with 4 GiB of swap</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Long documents with blocks of 64 and reserved runs: jitter and throughput</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Block sizes: memory put to use, throughput, 99th percentile of latency</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>%1 % and more</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>%1 to %2 %</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>%1 × (800 → 2,200 requests/s)</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>%1 to %2 × the mean</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>%1 % before</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>%1 % less</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>%1 % more</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>a table that is missing</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>%1; real scheduler and cache, simulated device, virtual time</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>600 requests, 150 + 50 tokens of 2,048 allowed</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>600 requests, limits one to four times their outputs</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>the same requests of mixed lengths, blocks of 32</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>conversations of four turns under one system prompt, on the model</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>3,000 requests of mixed lengths through 1,000 blocks</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>independent tasks; the latency is that of transformers.generate, batches of 8, at 70% load</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>the same run of static batches</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>24 requests of mixed lengths at once</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>the same steps</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>two crowds of 12 questions</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>chat beside documents and tasks, more than the engine can do, eight places</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>24 requests that need about three times the device pool</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>104 short requests; the same engine, its device pool changed while it runs</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>three documents of 1,200 to 1,800 tokens; the same engine, reconfigured</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>16 requests of mixed lengths; the same engine, repaged between runs</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>%1 reserved at once in one piece; %2 with pages</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>%1 of the slots that requests hold carry a token</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>%1 of the blocks given out had been another request&apos;s before; none is allocated anew</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>%1 fewer blocks at any time; %2 of all prompt tokens need not be computed</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>%1 as many requests a second with a 95th percentile of at most %2 s</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>%1 × the mean</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>%1 of a step: all of scheduling and memory management</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>%1 the throughput of the same engine in batches of 8</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>%1 less than first come, first served</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>%1 of %2 requests that lost their blocks were finished</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>%1 with room for half of 104 requests at once (%2 ran side by side, %3 were swapped), against room for all</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>±%1 → ±%2; throughput %3</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>%1 to %2 in %3 runs</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>%1, run %2 of %3</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>sweep, trial %1: %2</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>half traffic, trial %1: %2</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>full load, trial %1: %2</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Simulating %1 combinations</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Measuring steps</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>The simulator discarded %1 of %2 combinations.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Time was up before the search had ended.</source>
+        <translation type="unfinished"></translation>
+    </message>
 </context>
 <context>
     <name>EnginesPage</name>
@@ -1166,6 +1556,10 @@
         <translation>打开录制文件</translation>
     </message>
     <message>
+        <source>Open results</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
         <source>The recording ended: %1. What was recorded until then is in %2.</source>
         <translation>录制已中止：%1。此前录制的内容保存在 %2。</translation>
     </message>
@@ -1206,6 +1600,10 @@
         <translation>打开录制文件…</translation>
     </message>
     <message>
+        <source>Open results …</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
         <source>Attach to vLLM or SGLang …</source>
         <translation>连接到 vLLM 或 SGLang…</translation>
     </message>
@@ -1224,6 +1622,10 @@
     <message>
         <source>Export latency (CSV) …</source>
         <translation>导出延迟（CSV）…</translation>
+    </message>
+    <message>
+        <source>Export the recording&apos;s requests as a load (JSON lines) …</source>
+        <translation type="unfinished"></translation>
     </message>
     <message>
         <source>Welcome …</source>
@@ -1548,6 +1950,69 @@
     </message>
 </context>
 <context>
+    <name>LoadChoice</name>
+    <message>
+        <source>A trace</source>
+        <extracomment>What can be measured beside each other; all but the last is this engine, with one thing off.</extracomment>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>A trace: what was asked before</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Load</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>A file of Pagedeck, BurstGPT or Mooncake</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>File of the trace</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Browse …</source>
+        <translation type="unfinished">浏览……</translation>
+    </message>
+</context>
+<context>
+    <name>LoadForm</name>
+    <message>
+        <source>A load</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>The same requests on each chosen system, in turns, with outputs of fixed length, so that all do the same work.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Load</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Requests</source>
+        <translation type="unfinished">请求</translation>
+    </message>
+    <message>
+        <source>Arrivals</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Systems</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Runs of each</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Measure the load</source>
+        <translation type="unfinished"></translation>
+    </message>
+</context>
+<context>
     <name>LogModel</name>
     <message>
         <source>Time</source>
@@ -1704,6 +2169,322 @@
     <message>
         <source>What just happened</source>
         <translation>刚刚发生的事</translation>
+    </message>
+</context>
+<context>
+    <name>Measure</name>
+    <message>
+        <source>seconds</source>
+        <extracomment>Shapes tell the stages of a search apart, beside their colours.</extracomment>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>share of all</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Throughput against latency</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>latency, P95, seconds</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>output tokens a second</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>chosen</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Output tokens a second</source>
+        <extracomment>By this name lupdate finds the texts.</extracomment>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Requests a second</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Requests a second within the limits</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Time to the first token</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Time between two tokens</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Time to the last token</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Pagedeck</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Reserved in one piece</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Without sharing</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Without swap</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>First come, first served</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Static batches</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>As it was</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Chosen</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Chat: short questions under one system prompt</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Conversations of four turns</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Long documents, short answers</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Offline tasks, all there at the start</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Short questions that come in crowds</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Chat beside documents and tasks</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Throughput: output tokens a second</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Latency: 95 % of the answers as early as can be</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Goodput: requests a second that keep the limits</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Sweep</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Half traffic</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Full load</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>A load, measured</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Systems side by side</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Claims, measured</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Settings, tuned</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>better</source>
+        <translation type="unfinished">变好</translation>
+    </message>
+    <message>
+        <source>worse</source>
+        <translation type="unfinished">变差</translation>
+    </message>
+    <message>
+        <source>within noise</source>
+        <translation type="unfinished">在波动范围内</translation>
+    </message>
+    <message>
+        <source>met</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>missed</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>%1, %2 cores</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Measured</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Machine</source>
+        <translation type="unfinished">机器</translation>
+    </message>
+    <message>
+        <source>Versions</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Load</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Objective</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>requests</source>
+        <translation type="unfinished">个请求</translation>
+    </message>
+    <message>
+        <source>arrivals</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>speed</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>model</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>runs</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>threads</source>
+        <translation type="unfinished">个线程</translation>
+    </message>
+    <message>
+        <source>seed</source>
+        <translation type="unfinished"></translation>
+    </message>
+</context>
+<context>
+    <name>MeasurePage</name>
+    <message>
+        <source>Reading %1 …</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>A file of results</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>The measurement failed: %1</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Measured: %1</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>The measurement was interrupted; what was measured is kept</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>The window&apos;s engine is answering requests now, which disturbs what is measured.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>The window&apos;s engine runs on. While it answers requests it disturbs what is measured.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Claims</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>A load</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Tune</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Results</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Compare</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Model</source>
+        <translation type="unfinished">模型</translation>
+    </message>
+    <message>
+        <source>that of the engine, else the default</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>File</source>
+        <translation type="unfinished">文件</translation>
+    </message>
+    <message>
+        <source>Open …</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Stop the engine</source>
+        <translation type="unfinished">停止引擎</translation>
+    </message>
+</context>
+<context>
+    <name>MeasureRun</name>
+    <message>
+        <source>Starting …</source>
+        <extracomment>What does not end by itself so long after it was asked to is killed.</extracomment>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Ending …</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Cancel</source>
+        <translation type="unfinished">取消</translation>
+    </message>
+    <message>
+        <source>End it; what was measured is kept</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>How much was measured</source>
+        <translation type="unfinished">测量进度</translation>
     </message>
 </context>
 <context>
@@ -2136,6 +2917,10 @@
     <message>
         <source>Advice</source>
         <translation>建议</translation>
+    </message>
+    <message>
+        <source>Measure</source>
+        <translation type="unfinished"></translation>
     </message>
     <message>
         <source>Models</source>
@@ -2584,6 +3369,41 @@
     <message>
         <source>Back to the settings from before</source>
         <translation>恢复之前的设置</translation>
+    </message>
+</context>
+<context>
+    <name>ResultsView</name>
+    <message>
+        <source>Claim</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Claimed</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Measured</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>How</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Failed requests</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Below each figure: the interval that holds it with 95 % confidence.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Stage</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Settings</source>
+        <translation type="unfinished">设置</translation>
     </message>
 </context>
 <context>
@@ -3140,6 +3960,49 @@
     <message>
         <source>How much was measured</source>
         <translation>测量进度</translation>
+    </message>
+</context>
+<context>
+    <name>TuneForm</name>
+    <message>
+        <source>Tune</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Searches the settings that suit your load best, on an engine of its own: a simulator discards what cannot win, the rest is measured. A search that is interrupted goes on where it was when you start it again. Nothing of your engine changes before you apply it.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Your load</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Requests</source>
+        <translation type="unfinished">请求</translation>
+    </message>
+    <message>
+        <source>What is to be best</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>First token within</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Tokens at most apart</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Longest search</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>no limit</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Start the search</source>
+        <translation type="unfinished"></translation>
     </message>
 </context>
 <context>
@@ -3702,6 +4565,10 @@
     <message>
         <source>prefill</source>
         <translation>预填充</translation>
+    </message>
+    <message>
+        <source>a colour a request</source>
+        <translation>每个请求一种颜色</translation>
     </message>
     <message>
         <source>resumed</source>

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from pagedeck.gui import theme
 from pagedeck.gui.batch_view import BatchView
 from pagedeck.gui.calm_scale import CalmScale, nice_ceiling
 from pagedeck.gui.i18n import Languages
+from pagedeck.gui.request_bars import stacked
 from pagedeck.gui.selection import Selection
 from pagedeck.gui.timeline import GUTTER, kind_colour
 from pagedeck.ipc.telemetry import StepEntry, StepRecord, Steps
@@ -252,3 +254,26 @@ def test_a_step_that_nobody_waited_for_says_nothing_of_it(qtbot: QtBot, shown: S
     shown.steps(5)
     shown.click(qtbot, 3)
     assert "waited" not in shown.timeline._card._body.text()
+
+
+def test_each_request_can_have_a_colour(qtbot: QtBot, shown: Shown) -> None:
+    shown.steps(50)
+    qtbot.mouseClick(shown.view._by_request, Qt.MouseButton.LeftButton)
+    palette, colours = theme.current().palette, shown.colours_of(40)
+    decoded, prefilled = (theme.request_colour(palette, number) for number in (2, 1))
+    assert colours[1] == decoded  # decode stands at the bottom
+    assert colours.count(prefilled) / colours.count(decoded) == pytest.approx(5, abs=0.6)
+    shown.selection.select_request(2)
+    colours = shown.colours_of(40)
+    assert decoded in colours and prefilled not in colours  # all others are faded
+    qtbot.mouseClick(shown.view._by_request, Qt.MouseButton.LeftButton)
+    assert kind_colour(palette, "decode", "normal") in shown.colours_of(40)
+
+
+def test_parts_are_stacked_to_scale() -> None:
+    columns, amounts, colours = np.array([0, 0, 2]), np.array([1, 2, 9]), np.array([5, 6, 7], np.uint32)
+    pixels = stacked(columns, amounts, colours, 4, 6, 2.0)
+    assert pixels[::-1, 0].tolist() == [5, 5, 6, 6, 6, 6]
+    assert not pixels[:, (1, 3)].any()
+    assert pixels[:, 2].tolist() == [7] * 6  # no higher than there is room
+    assert not stacked(columns[:0], amounts[:0], colours[:0], 3, 6, 1.0).any()
