@@ -221,8 +221,8 @@ class LogView(Translated, QWidget):
         if replaying or self._replayed:
             self.model.replay([self._line(event) for event in self._link.view.events] if replaying else None)
         self._replayed = replaying
-        self._to_end()
         self._show_empty()
+        self._to_end()
 
     @staticmethod
     def _line(event: Event) -> Line:
@@ -260,8 +260,8 @@ class LogView(Translated, QWidget):
 
     def _filter(self) -> None:
         self.model.set_filter(self.level.currentData(), self.search.text())
-        self._to_end()
         self._show_empty()
+        self._to_end()
 
     def _show_empty(self) -> None:
         empty = self.model.rowCount() == 0
