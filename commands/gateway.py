@@ -35,11 +35,13 @@ def gateway(options: argparse.Namespace) -> int:
             field="host",
         )
     from ..ipc.http.app import Access
-    from ..ipc.http.link import EngineLink
+    from ..ipc.http.link import TAKEOVER_S, EngineLink
     from ..ipc.http.server import run
 
     access = Access(known_names(address), tuple(options.cors), tuple(keys))
-    run(listener, EngineLink(options.engine), access, owned=options.exit_with_parent, announce=_announce)
+    owned = options.exit_with_parent
+    link = EngineLink(options.engine, patience=0.0 if owned else TAKEOVER_S)  # an owned one ends with its engine
+    run(listener, link, access, owned=owned, announce=_announce)
     return 0
 
 

@@ -212,6 +212,11 @@ class AsyncClient(Awaiting):
         await self._hang_up(linger=200)
         self._context.term()
 
+    @property
+    def gone(self) -> EngineError | None:
+        """Why the connection is over; None while it lasts, and while an engine that takes over is waited for."""
+        return self._gone
+
     # --- verbs ----------------------------------------------------------------------------------------------------
 
     def submit(

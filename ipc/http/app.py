@@ -71,7 +71,7 @@ def application(link: EngineLink, access: Access, max_body: int = MAX_BODY_BYTES
         Route("/openapi.json", gateway.openapi),
     ]
     cors = Middleware(CORSMiddleware, allow_origins=access.origins, allow_methods=["GET", "POST"], allow_headers=["*"])
-    return Starlette(
+    app = Starlette(
         routes=routes,
         middleware=[
             Middleware(Counted, counts, [route.path for route in routes]),
@@ -82,6 +82,8 @@ def application(link: EngineLink, access: Access, max_body: int = MAX_BODY_BYTES
         exception_handlers=_HANDLERS,
         lifespan=lifespan,
     )
+    app.state.link = link
+    return app
 
 
 class _Gateway:
@@ -137,9 +139,12 @@ def _json(body: msgspec.Struct, status: int = 200) -> Response:
 # --- what goes wrong --------------------------------------------------------------------------------------------
 
 
-async def _refused(_request: HttpRequest, error: Exception) -> Response:
+async def _refused(request: HttpRequest, error: Exception) -> Response:
     assert isinstance(error, EngineError | Refused)
-    return HttpError.of(error).response
+    found = HttpError.of(error)
+    if found.status == 429:
+        found.headers["Retry-After"] = str(request.app.state.link.queue_wait())
+    return found.response
 
 
 async def _stated(_request: HttpRequest, error: Exception) -> Response:

@@ -31,7 +31,7 @@ _OF_ENGINE: dict[str, tuple[int, str]] = {
     "cancelled": (503, "cancelled"),
 }
 
-#: Seconds after which to ask again.
+#: Seconds after which to ask again, where nothing better is known.
 _RETRY_AFTER_S = {429: 1, 503: 5}
 
 #: What requests call what the wire calls otherwise.

@@ -1,8 +1,13 @@
-"""The gateway's connection to its engine: waits for one, follows its state, and finds it again after it ended."""
+"""The gateway's connection to its engine: waits for one, follows its state, and finds it again after it ended.
+
+What was asked of an engine that ended is asked again of the one that takes its name, where its reader cannot notice
+(see :mod:`..course`); who asks while there is none is told so, and to come again.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import math
 from dataclasses import dataclass
 
 from ..aio import AsyncClient, AsyncSubscription
@@ -19,14 +24,23 @@ LOOK_S = 0.5
 #: Seconds that an engine may take to say how it is, which its socket thread does at once.
 ANSWER_S = 3.0
 
+#: Seconds that what was asked waits for an engine to take over from one that ended: for its process to begin, after
+#: which it is there and loads its model.
+TAKEOVER_S = 15.0
+
+#: The longest that anybody is asked to wait before he asks again, in seconds.
+WAIT_MAX_S = 60
+
 _SERVING = (EngineState.READY, EngineState.DRAINING)
 
 
 @dataclass(slots=True)
 class EngineLink:
-    """What is known of the engine of that ``name``; without one, of the first that runs alone."""
+    """What is known of the engine of that ``name``; without one, of the first that runs alone. ``patience``: seconds
+    that requests wait for an engine that takes over."""
 
     name: str | None = None
+    patience: float = TAKEOVER_S
     _client: AsyncClient | None = None
     _status: EngineStatus | None = None
     _absence: str = "No engine was found yet."
@@ -40,7 +54,7 @@ class EngineLink:
                 await self._attend(connection)
             except (EngineError, Refused) as error:
                 self._absence = str(error)
-            self._client = None
+            self._client = self._status = None
             await asyncio.sleep(LOOK_S)
 
     def client(self) -> AsyncClient:
@@ -63,17 +77,29 @@ class EngineLink:
         assert self._status is not None
         return self._status
 
+    def queue_wait(self) -> int:
+        """Seconds in which there is probably room for another request: as long as half of them waited of late."""
+        waits = self._status.stats.latency.get("queue") if self._status and self._status.stats else None
+        return min(max(1, math.ceil(waits.p50)), WAIT_MAX_S) if waits else 1
+
     async def look(self) -> EngineStatus | None:
-        """The engine's status now; None where none answers."""
+        """The engine's status now; None where none answers. One that is only late may still be asked."""
         if self._client is None:
             return None
         try:
             async with asyncio.timeout(ANSWER_S):
-                self._status = await self._client.status()
-        except (EngineError, TimeoutError) as error:
-            self._absence = str(error) or f"The engine {self.name!r} has not answered for {ANSWER_S:.0f} s."
+                status = await self._client.status()
+        except EngineError as error:
+            self._status, self._absence = None, str(error)
             return None
-        return self._status
+        except TimeoutError:
+            if self._status is not None:  # else it is known already why
+                self._absence = f"The engine {self.name!r} has not answered for {ANSWER_S:.0f} s."
+            return None
+        if status.state in _SERVING:
+            self._last_words = ""
+        self._status = status
+        return status
 
     async def health(self) -> Health:
         status = await self.look()
@@ -90,40 +116,37 @@ class EngineLink:
         )
 
     async def _attend(self, connection: Connection) -> None:
-        """Follow one engine until it is gone, which raises."""
-        async with AsyncClient(connection, name="HTTP gateway") as client:
+        """Follow an engine, and those that take over from it, until none did, which raises."""
+        async with AsyncClient(connection, name="HTTP gateway", patience=self.patience) as client:
             self.name = self.name or connection.name  # whoever takes its place has to have its name
-            self._status, self._last_words = client.hello, ""
-            self._client = client
-            if client.hello.state == EngineState.LOADING:
-                await self._while_loading(client)
-            while True:
+            self._status, self._client = client.hello, client
+            while client.gone is None:
+                if self._loading:
+                    await self._while_loading(client)
                 await asyncio.sleep(LOOK_S)
-                await self._note_status(client)
+                await self.look()
+            raise client.gone
+
+    @property
+    def _loading(self) -> bool:
+        return self._status is not None and self._status.state == EngineState.LOADING
 
     async def _while_loading(self, client: AsyncClient) -> None:
         """Until the model is there. What an engine says before it ends early comes as an event, and as no answer."""
+        self._last_words = ""
         async with client.subscribe([TOPIC_EVENT]) as events:
             listening = asyncio.create_task(self._note_events(events))
             try:
-                while self._status is not None and self._status.state == EngineState.LOADING:
+                while self._loading:
                     await asyncio.sleep(LOOK_S)
-                    await self._note_status(client)
-            except EngineGone:
-                self._last_words = self._last_words or f"The engine {self.name!r} ended while it loaded its model."
-                raise
+                    await self.look()
             finally:
                 listening.cancel()
                 await asyncio.wait([listening])
+        if self._status is None:
+            self._last_words = self._last_words or f"The engine {self.name!r} ended while it loaded its model."
 
     async def _note_events(self, events: AsyncSubscription) -> None:
         async for _, _, event in events:
             if isinstance(event, Event) and event.state == EngineState.FAILED:
                 self._last_words = event.text
-
-    async def _note_status(self, client: AsyncClient) -> None:
-        try:
-            self._status = await client.status()
-        except EngineError as error:
-            if error.code != "timeout":  # a machine that slept is none that is gone
-                raise

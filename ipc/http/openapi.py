@@ -31,7 +31,7 @@ _BODY = {
     404: "There is no such model",
     408: "The body took too long",
     413: "The body is too large",
-    429: "The queue is full; Retry-After tells when to ask again",
+    429: "The queue is full; Retry-After is as long as half of its requests waited of late",
     500: "The engine failed",
 }
 

@@ -12,6 +12,7 @@ from collections.abc import Callable
 import uvicorn
 
 from .app import Access, application
+from .door import Door
 from .link import EngineLink
 from .listener import url_of
 
@@ -26,7 +27,7 @@ def run(
     ``announce`` is called with its address."""
     config = uvicorn.Config(
         application(link, access),
-        http="h11",
+        http=Door,
         ws="none",
         lifespan="on",
         log_level="warning",

@@ -35,11 +35,11 @@ def openai_client(url: str, key: str = "none") -> openai.OpenAI:
 class Gateway:
     """``pagedeck gateway`` in a process of its own; ``url`` is where it is, and ``http`` asks there."""
 
-    def __init__(self, runtime: Path, *arguments: str, key: str = "") -> None:
+    def __init__(self, runtime: Path, *arguments: str, key: str = "", owned: bool = True) -> None:
         environment = os.environ | {"PAGEDECK_RUNTIME": str(runtime), "PAGEDECK_STATE": str(runtime / "log")}
         environment |= {"PAGEDECK_API_KEY": key} if key else {}
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "pagedeck", "gateway", "--port", "0", "--exit-with-parent", *arguments],
+            [sys.executable, "-m", "pagedeck", "gateway", "--port", "0", *arguments, *["--exit-with-parent"] * owned],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,

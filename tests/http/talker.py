@@ -1,8 +1,9 @@
 """An engine without a model: the real socket thread, and a core that echoes words or does what its input says.
 
-Lines of input are ``STATE``, ``STATE<tab>DETAIL`` or ``STATE<tab>DETAIL<tab>PROGRESS``, or ``cancel``, which ends what
-stalls as if somebody else had cancelled it. A prompt is answered word by word; ``stall`` gets no answer after it was
-accepted, and ``fail:CODE`` is refused with that code. Stalls and cancels are said on standard output.
+Lines of input are ``STATE``, ``STATE<tab>DETAIL`` or ``STATE<tab>DETAIL<tab>PROGRESS``; ``cancel``, which ends what
+stalls as if somebody else had cancelled it; or ``finish``, which ends it with the word ``end``. A prompt is answered
+word by word; the word ``stall`` gets none, nor does the prompt an end, and ``fail:CODE`` is refused with that code.
+Stalls and cancels are said on standard output.
 """
 
 from __future__ import annotations
@@ -48,6 +49,10 @@ class Core:
             elif item == "cancel":
                 for id, client in self.stalled.items():
                     self.switchboard.send(client, cancelled(id))
+            elif item == "finish":
+                for id, client in self.stalled.items():
+                    self.switchboard.send(client, Tokens(id=id, token_ids=[99], text="end"))
+                    self.switchboard.send(client, Finished(id=id, samples=[SampleResult(0, "stop", 1)]))
 
     def answers(self, client: str, message: Any) -> list[EngineMessage]:
         if isinstance(message, Cancel):
@@ -58,12 +63,13 @@ class Core:
         if prompt.startswith("fail:"):
             return [Failed(id=message.id, code=prompt.removeprefix("fail:"), message="It is refused.", field="prompt")]
         accepted = Accepted(id=message.id, prompt_tokens=1)
-        if prompt == "stall":
+        *words, last = prompt.split(" ")
+        words += [] if last == "stall" else [last]
+        tokens = [Tokens(id=message.id, token_ids=[i], text=word) for i, word in enumerate(words)]
+        if last == "stall":
             self.stalled[message.id] = client
             print("stalled", flush=True)
-            return [accepted]
-        words = prompt.split(" ")
-        tokens = [Tokens(id=message.id, token_ids=[i], text=word) for i, word in enumerate(words)]
+            return [accepted, *tokens]
         end = Finished(id=message.id, samples=[SampleResult(0, "stop", len(words))], output_tokens=len(words))
         return [accepted, *tokens, end]
 
@@ -84,7 +90,7 @@ threading.Thread(target=Core(switchboard).run, args=(inbox,), daemon=True).start
 print("here", flush=True)
 for line in sys.stdin:
     state, detail, progress, *_ = [*line.rstrip("\n").split("\t"), "", ""]
-    if state == "cancel":
+    if state in ("cancel", "finish"):
         inbox.put(state)
         print("done", flush=True)
         continue

@@ -6,7 +6,10 @@ import signal
 import socket
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
@@ -14,6 +17,8 @@ import openai
 import pytest
 from pagedeck.cli import main
 from pagedeck.ipc.endpoint import list_connections
+from pagedeck.ipc.http.link import EngineLink
+from pagedeck.ipc.telemetry import Percentiles
 
 WORDS: dict[str, Any] = {"prompt": "one two three"}
 
@@ -60,6 +65,38 @@ def test_a_gateway_waits_for_its_engine_and_for_the_next_one(tmp_path: Path, sta
         talker()
         wait_for(gateway, "ready")
         assert complete(gateway).json()["choices"][0]["text"] == "onetwothree"
+
+
+def test_what_was_asked_is_asked_again_of_an_engine_that_takes_over(
+    tmp_path: Path, start_gateway: Any, talker: Any
+) -> None:
+    """Unless its reader saw some of an answer that another engine need not give."""
+    first = talker()
+    with start_gateway(tmp_path, owned=False) as gateway, ThreadPoolExecutor(1) as pool, ExitStack() as streams:
+        wait_for(gateway, "ready")
+        unseen = pool.submit(complete, gateway, prompt="stall")
+        begun = []
+        for more in ({}, {"temperature": 0}):
+            body = {"prompt": "one two stall", "stream": True} | more
+            lines = streams.enter_context(gateway.http.stream("POST", "/v1/completions", json=body)).iter_lines()
+            assert any('"two"' in line for line in lines)
+            begun.append(lines)
+        assert [first.hears() for _ in range(3)] == ["stalled"] * 3
+        first.kill()
+        assert "ended" in (said := "".join(begun[0])) and said.endswith("data: [DONE]")
+        refused(complete(gateway), 503, "engine_gone")
+        second = talker()
+        assert [second.hears(), second.hears()] == ["stalled"] * 2
+        wait_for(gateway, "ready")
+        assert complete(gateway).status_code == 200
+        second.tell("finish")
+        assert unseen.result().json()["choices"][0]["text"] == "end"
+        said = "".join(begun[1])
+        assert [said.count(f'"{word}"') for word in ("one", "two", "end")] == [0, 0, 1]
+        second.kill()
+        assert "ended" in wait_for(gateway, "absent")["detail"]
+        talker().tell("loading", "Loading the model")
+        wait_for(gateway, "loading")
 
 
 def test_what_an_engine_does_is_its_gateway_s_health(tmp_path: Path, start_gateway: Any, talker: Any) -> None:
@@ -119,6 +156,12 @@ def test_an_engine_s_refusals_have_their_status(tmp_path: Path, start_gateway: A
                 answer = complete(gateway, prompt=f"fail:{code}", stream=stream)
                 assert refused(answer, status, told) == "It is refused."
                 assert answer.json()["error"]["param"] == "prompt"
+
+
+@pytest.mark.parametrize(("waited", "told"), [(0.0, 1), (3.2, 4), (900.0, 60)])
+def test_who_comes_to_a_full_queue_is_told_how_long_others_waited(waited: float, told: int) -> None:
+    status: Any = SimpleNamespace(stats=SimpleNamespace(latency={"queue": Percentiles(8, waited, waited, waited)}))
+    assert EngineLink(_status=status).queue_wait() == told
 
 
 # --- connections ------------------------------------------------------------------------------------------------

@@ -280,7 +280,7 @@ def test_a_full_queue_is_said_with_the_time_to_wait(engine: Any, client: openai.
             assert waiting.accepted
             with pytest.raises(openai.RateLimitError, match="max_queue") as error:
                 client.completions.create(model=model, prompt="the")
-            assert error.value.response.headers["retry-after"] == "1"
+            assert 1 <= int(error.value.response.headers["retry-after"]) <= 60
             running.cancel()
             waiting.cancel()
         finally:
