@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 from PySide6.QtCore import QSize, Qt, Signal
 from PySide6.QtGui import QKeyEvent, QKeySequence, QShortcut, QTextOption
 from PySide6.QtWidgets import (
     QAbstractSpinBox,
+    QCheckBox,
     QComboBox,
     QDoubleSpinBox,
     QFormLayout,
@@ -23,7 +25,7 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
-from ..ipc.protocol import Accepted, ChatMessage, Failed, Finished, Tokens
+from ..ipc.protocol import Accepted, ChatMessage, Failed, Finished, Submit, Tokens
 from ..ipc.vocabulary import PRIORITIES, SamplingParams
 from . import i18n, samples, theme, words
 from .answer import Answer
@@ -153,12 +155,14 @@ class Playground(Translated, QWidget):
         self._languages = languages
         self.turns: list[Turn] = []
         self._load: dict[str, bool] = {}  # ids of the fill's requests -> whether they ended
+        self._repeated = 0  # of the fill's requests, where each that ends is followed by another
 
         self.parameters = Parameters()
         self.prompt = PromptEdit()
         self.send_button, self.stop_button = QPushButton(), QPushButton()
         self.send_button.setProperty("role", "primary")
         self.regenerate_button, self.clear_button, self.fill_button = QPushButton(), QPushButton(), QPushButton()
+        self.keep_full = QCheckBox()
         self.samples_button = QPushButton()
         self._samples_menu = QMenu(self)
         self.samples_button.setMenu(self._samples_menu)
@@ -175,6 +179,7 @@ class Playground(Translated, QWidget):
         self.regenerate_button.clicked.connect(self.regenerate)
         self.clear_button.clicked.connect(self.clear)
         self.fill_button.clicked.connect(self.fill)
+        self.keep_full.toggled.connect(self._show_buttons)
         escape = QShortcut(QKeySequence(Qt.Key.Key_Escape), self, self.stop)
         escape.setContext(Qt.ShortcutContext.WidgetWithChildrenShortcut)
         link.connectionChanged.connect(self._show_buttons)
@@ -222,6 +227,7 @@ class Playground(Translated, QWidget):
         side.addWidget(self.parameters)
         side.addStretch(1)
         side.addWidget(self.load_label)
+        side.addWidget(self.keep_full)
         side.addWidget(self.fill_button)
         panel = QWidget()
         panel.setLayout(side)
@@ -254,6 +260,7 @@ class Playground(Translated, QWidget):
         for turn in self.turns:
             if not turn.answer.done:
                 self._link.cancel(turn.answer.id)
+        self.keep_full.setChecked(False)
         for id, ended in self._load.items():
             if not ended:
                 self._link.cancel(id)
@@ -275,10 +282,9 @@ class Playground(Translated, QWidget):
 
     def fill(self) -> None:
         """Submit eight requests of all classes, so that the map has something to show."""
-        self._load = {}
+        self._load, self._repeated = {}, 0
         for submit in samples.fill(self._link.view.status):
-            id = self._link.submit(submit, self._loaded)
-            self._load.setdefault(id, False)
+            self._submit_load(submit)
         self.said.emit(self.tr("Sent %Ln request(s) of all classes: watch the map", "", len(self._load)))
         self._show_buttons()
 
@@ -323,10 +329,18 @@ class Playground(Translated, QWidget):
             widget.hide()
             widget.deleteLater()
 
-    def _loaded(self, message: Accepted | Tokens | Finished | Failed) -> None:
+    def _submit_load(self, submit: Submit) -> None:
+        id = self._link.submit(submit, partial(self._loaded, submit))
+        self._load.setdefault(id, False)
+
+    def _loaded(self, submit: Submit, message: Accepted | Tokens | Finished | Failed) -> None:
         if not isinstance(message, Finished | Failed):
             return
         self._load[message.id] = True
+        if isinstance(message, Finished) and self.keep_full.isChecked():
+            del self._load[message.id]
+            self._repeated += 1
+            self._submit_load(submit)
         if isinstance(message, Failed) and message.code != "gone":
             self.said.emit(words.failure(message))
         self._show_buttons()
@@ -346,7 +360,10 @@ class Playground(Translated, QWidget):
         self.fill_button.setEnabled(ready and not loading)
         self.load_label.setVisible(bool(loading))
         done, total = str(len(self._load) - loading), str(len(self._load))
-        self.load_label.setText(fill_in(self.tr("Load: %1 of %2 ended"), done, total))
+        if self.keep_full.isChecked():
+            self.load_label.setText(fill_in(self.tr("Load: %1 ended so far"), str(self._repeated)))
+        else:
+            self.load_label.setText(fill_in(self.tr("Load: %1 of %2 ended"), done, total))
         self.empty.setVisible(not self.turns)
 
     def retranslate(self) -> None:
@@ -358,6 +375,8 @@ class Playground(Translated, QWidget):
         self.clear_button.setText(self.tr("Clear"))
         self.samples_button.setText(self.tr("Sample prompts"))
         self.samples_button.setToolTip(self.tr("Prompts to try"))
+        self.keep_full.setText(self.tr("Keep it full"))
+        self.keep_full.setToolTip(self.tr("Whatever ends is followed by another request, until you stop it"))
         self.fill_button.setText(self.tr("Fill the server"))
         self.fill_button.setToolTip(
             self.tr("Send eight requests of all classes at once, some with a common beginning, and watch the map")

@@ -194,6 +194,24 @@ def test_fill_sends_eight_requests_of_all_classes_and_stop_ends_them(
     assert len(link.cancelled) == 7
 
 
+def test_the_server_is_kept_full_until_one_stops_it(page: Playground, link: ScriptedLink, qtbot: QtBot) -> None:
+    page.keep_full.click()
+    page.fill()
+    first = last(link)
+    for ended in range(1, 4):
+        finish(link)
+        assert link.count(Submit) == 8 + ended
+        assert last(link).prompt == first.prompt and last(link).messages == first.messages
+    assert "3" in page.load_label.text()
+    page.stop()
+    assert len(link.cancelled) == 8 and not page.keep_full.isChecked()
+    finish(link)  # it ended before it heard that it was to stop
+    assert link.count(Submit) == 11
+    page.keep_full.click()
+    link.answer(Submit, Failed(code="queue_full", message="full"))
+    assert link.count(Submit) == 11  # what fails is not tried for ever
+
+
 def test_the_load_fits_the_models_context() -> None:
     status = EngineStatus("n", "ready", "m", "e", 1, "0", context_length=256)
     for submit in samples.fill(status):
