@@ -1966,6 +1966,10 @@
         <translation>随机种子须为整数，或留空。</translation>
     </message>
     <message>
+        <source>Load: %1 ended so far</source>
+        <translation>负载：已结束 %1 个</translation>
+    </message>
+    <message>
         <source>Load: %1 of %2 ended</source>
         <translation>负载：%1 / %2 已结束</translation>
     </message>
@@ -2000,6 +2004,14 @@
     <message>
         <source>Prompts to try</source>
         <translation>可以试试的提示词</translation>
+    </message>
+    <message>
+        <source>Keep it full</source>
+        <translation>保持满载</translation>
+    </message>
+    <message>
+        <source>Whatever ends is followed by another request, until you stop it</source>
+        <translation>每结束一个请求就补上一个，直到您停止</translation>
     </message>
     <message>
         <source>Fill the server</source>
