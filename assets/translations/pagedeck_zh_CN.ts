@@ -2011,7 +2011,7 @@
     </message>
     <message>
         <source>Whatever ends is followed by another request, until you stop it</source>
-        <translation>每结束一个请求就补上一个，直到您停止</translation>
+        <translation>每结束一个请求就补上一个，直到你停止</translation>
     </message>
     <message>
         <source>Fill the server</source>
