@@ -171,6 +171,8 @@ class PoolCanvas(pg.GraphicsView):
         ratio, view = self.devicePixelRatioF(), self._box.viewRect()
         wide = self.viewport().width() * ratio / NEAR_CELL
         high = wide * view.height() / max(view.width(), 1e-9)
+        if high < 1:  # the whole block, also in a flat view
+            wide, high = wide / high, 1.0
         self._fitted = False
         self._box.setRange(QRectF(column + 0.5 - wide / 2, row + 0.5 - high / 2, wide, high), padding=0)
 
