@@ -484,7 +484,7 @@
     </message>
     <message>
         <source>A colour a request, in place of shades of classes</source>
-        <translation>每个请求一种颜色，而不按类别分深浅</translation>
+        <translation>每个请求一种颜色，而不按优先级分深浅</translation>
     </message>
     <message>
         <source>Batch timeline, a column a step</source>
@@ -554,7 +554,7 @@
     </message>
     <message>
         <source>class</source>
-        <translation>类别</translation>
+        <translation>优先级</translation>
     </message>
     <message>
         <source>reference count</source>
