@@ -1,14 +1,16 @@
-"""Figures as CSV, for spreadsheets and notebooks."""
+"""Figures as CSV, for spreadsheets and notebooks, and what was asked as a load that can be repeated."""
 
 from __future__ import annotations
 
 import csv
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from ..ipc.telemetry import RequestRow
+from ..ipc.telemetry import TOPIC_EVENT, Event, RequestRow
+from ..ipc.trace import line_of, write_line
+from .recording import Frame, Recording
 from .state import LATENCY_COLUMNS, STEP_COLUMNS, EngineView, History
 
 _REQUEST_COLUMNS = RequestRow.__struct_fields__
@@ -28,6 +30,23 @@ def write_steps(view: EngineView, path: Path) -> None:
 def write_latency(view: EngineView, path: Path) -> None:
     """One row a second; columns as in :class:`LatencyHistory`, empty where nothing was measured."""
     _write_history(path, LATENCY_COLUMNS, view.latency)
+
+
+def write_trace(recording: Recording, path: Path) -> None:
+    """A line for each request that finished in a recording, in the order of their arrival; no text is in it."""
+    lines = [line for event in _events(recording) if (line := line_of(event)) is not None]
+    with path.open("wb", buffering=0) as file:
+        for line in sorted(lines, key=lambda line: line.at):
+            write_line(file, line)
+
+
+def _events(recording: Recording) -> Iterator[Event]:
+    for section in range(len(recording)):
+        for record in recording.records(section):
+            if isinstance(record, Frame) and record.topic == TOPIC_EVENT:
+                message = record.message()
+                if isinstance(message, Event):
+                    yield message
 
 
 def _write_history(path: Path, columns: Sequence[str], history: History) -> None:

@@ -25,6 +25,7 @@ class FileMenu(Translated, QMenu):
     """The menu, and what its entries do. ``said`` tells a sentence for the status bar and its level."""
 
     said = Signal(str, str)
+    resultsChosen = Signal(object)  # Path
     shortcutsAsked = Signal()
     welcomeAsked = Signal()
     quitAsked = Signal()
@@ -40,6 +41,7 @@ class FileMenu(Translated, QMenu):
         self.record.triggered.connect(self.toggle_recording)
         self.open_recording = self._entry(self.choose_recording, QKeySequence(QKeySequence.StandardKey.Open))
         self.insertAction(self.open_recording, self.record)
+        self.open_results = self._entry(self.choose_results)
         self.attaching = self._entry(self.attach)
         self.attached: list[AttachedWindow] = []
         self.addSeparator()
@@ -47,6 +49,7 @@ class FileMenu(Translated, QMenu):
         self.requests = self._entry(lambda: self._choose("requests.csv", self.save_requests))
         self.steps = self._entry(lambda: self._choose("steps.csv", self.save_steps))
         self.latency = self._entry(lambda: self._choose("latency.csv", self.save_latency))
+        self.trace = self._entry(lambda: self._choose("trace.jsonl", self.save_trace))
         self.addSeparator()
         self.welcome = self._entry(self.welcomeAsked.emit)
         self.shortcuts = self._entry(self.shortcutsAsked.emit)
@@ -72,6 +75,7 @@ class FileMenu(Translated, QMenu):
         self.record.setChecked(recording)
         self.record.setEnabled(recording or (self._session.alive and self._player.replay is None))
         self.record.setText(self.tr("Stop recording") if recording else self.tr("Record"))
+        self.trace.setEnabled(self._player.ready)
 
     # --- recordings ---------------------------------------------------------------------------------------------
 
@@ -107,6 +111,11 @@ class FileMenu(Translated, QMenu):
         )
         if name:
             self.open(Path(name))
+
+    def choose_results(self) -> None:
+        name, _ = QFileDialog.getOpenFileName(self.parentWidget(), self.tr("Open results"), "", "*.json")
+        if name:
+            self.resultsChosen.emit(Path(name))
 
     def _recording_failed(self, error: OSError, path: Path) -> None:
         text = self.tr("The recording ended: %1. What was recorded until then is in %2.")
@@ -147,6 +156,11 @@ class FileMenu(Translated, QMenu):
     def save_latency(self, path: Path) -> None:
         export.write_latency(self._session.link.view, path)
 
+    def save_trace(self, path: Path) -> None:
+        """What the recording that is shown asked of its engine, as a load. Raises ``OSError``."""
+        if self._player.replay is not None:
+            export.write_trace(self._player.replay.recording, path)
+
     def _choose(self, name: str, save: Callable[[Path], None]) -> None:
         folder = QStandardPaths.writableLocation(QStandardPaths.StandardLocation.DocumentsLocation)
         proposed = str(Path(folder or Path.home()) / f"{self._session.name} {name}")
@@ -181,11 +195,13 @@ class FileMenu(Translated, QMenu):
     def retranslate(self) -> None:
         self.setTitle(self.tr("File"))
         self.open_recording.setText(self.tr("Open a recording …"))
+        self.open_results.setText(self.tr("Open results …"))
         self.attaching.setText(self.tr("Attach to vLLM or SGLang …"))
         self.picture.setText(self.tr("Export the map (PNG) …"))
         self.requests.setText(self.tr("Export requests (CSV) …"))
         self.steps.setText(self.tr("Export steps (CSV) …"))
         self.latency.setText(self.tr("Export latency (CSV) …"))
+        self.trace.setText(self.tr("Export the recording's requests as a load (JSON lines) …"))
         self.welcome.setText(self.tr("Welcome …"))
         self.shortcuts.setText(self.tr("Keyboard shortcuts"))
         self.quit.setText(self.tr("Quit"))

@@ -37,6 +37,8 @@ from .inspector import Inspector
 from .latency_view import LatencyView
 from .leave_dialog import LeaveDialog
 from .log_view import LogView
+from .measure_page import SUFFIX as RESULTS_SUFFIX
+from .measure_page import MeasurePage
 from .models_page import ModelsPage
 from .player import Player
 from .playground import Playground
@@ -93,6 +95,7 @@ class MainWindow(Translated, QMainWindow):
         self.models = ModelsPage(session)
         self.advisor = Advisor(link, self)
         self.advice_page = AdvicePage(self.advisor, link)
+        self.measure = MeasurePage(session)
         self.engines = EngineList(session, settings, self)
         self.engines_page = EnginesPage(self.engines, session, settings)
         self.log = LogView(link)
@@ -120,6 +123,9 @@ class MainWindow(Translated, QMainWindow):
         self.advisor.previewRequested.connect(self._preview)
         self.advisor.undoRequested.connect(self.settings_panel.change)
         self.advisor.changed.connect(lambda: self.rail.button("advice").set_badge(len(self.advisor.advice)))
+        self.measure.said.connect(self.say)
+        self.measure.previewed.connect(self._preview)
+        self.files.resultsChosen.connect(self.open_results)
         self.engines_page.said.connect(self.say)
         self.toolbar.keepServingChosen.connect(self._keep_serving)
         self.toolbar.keep_serving.setChecked(bool(settings.value(_KEEP_SERVING, False, bool)))
@@ -165,6 +171,7 @@ class MainWindow(Translated, QMainWindow):
             "playground": self.playground,
             "settings": self.settings_panel,
             "advice": self.advice_page,
+            "measure": self.measure,
             "models": self.models,
             "engines": self.engines_page,
             "log": self.log,
@@ -299,6 +306,11 @@ class MainWindow(Translated, QMainWindow):
         overview.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         overview.open()
 
+    def open_results(self, path: Path) -> None:
+        """Show what was measured."""
+        self.rail.choose("measure")
+        self.measure.open(path)
+
     def open_recording(self, path: Path) -> None:
         self.files.open(path)
 
@@ -357,14 +369,14 @@ class MainWindow(Translated, QMainWindow):
             super().keyPressEvent(event)
 
     def dragEnterEvent(self, event: QDragEnterEvent) -> None:
-        if _dropped_recording(event.mimeData()) is not None:
+        if _dropped(event.mimeData()) is not None:
             event.acceptProposedAction()
 
     def dropEvent(self, event: QDropEvent) -> None:
-        path = _dropped_recording(event.mimeData())
+        path = _dropped(event.mimeData())
         if path is not None:
             event.acceptProposedAction()
-            self.open_recording(path)
+            self.open_recording(path) if path.suffix == SUFFIX else self.open_results(path)
 
     # --- coming and going -----------------------------------------------------------------------------------------
 
@@ -419,6 +431,7 @@ class MainWindow(Translated, QMainWindow):
         self.files.stop_recording()
         self.files.close_attached()
         self.player.close()
+        self.measure.close_run()
         self.session.close()
         self.engines.close()
         super().closeEvent(event)
@@ -434,7 +447,7 @@ class MainWindow(Translated, QMainWindow):
         self.said.setAccessibleName(self.tr("What just happened"))
 
 
-def _dropped_recording(data: QMimeData) -> Path | None:
-    """The recording among what is dragged, if there is one."""
+def _dropped(data: QMimeData) -> Path | None:
+    """The recording or the file of results among what is dragged, if there is one."""
     files = (Path(url.toLocalFile()) for url in data.urls() if url.isLocalFile())
-    return next((file for file in files if file.suffix == SUFFIX), None)
+    return next((file for file in files if file.suffix in (SUFFIX, RESULTS_SUFFIX)), None)

@@ -12,6 +12,12 @@ from . import quantities, theme
 from .i18n import QT_TRANSLATE_NOOP, Translated
 from .icons import icon
 
+
+def key_of(place: int) -> str:
+    """The key that turns to a page, by its place from 1 to 10."""
+    return f"Ctrl+{place % 10}"
+
+
 _BADGE = 2 * theme.GRID  # pixels across
 
 
@@ -28,6 +34,7 @@ PAGES = (
     Page("playground", QT_TRANSLATE_NOOP("Rail", "Playground")),
     Page("settings", QT_TRANSLATE_NOOP("Rail", "Settings")),
     Page("advice", QT_TRANSLATE_NOOP("Rail", "Advice")),
+    Page("measure", QT_TRANSLATE_NOOP("Rail", "Measure")),
     Page("models", QT_TRANSLATE_NOOP("Rail", "Models")),
     Page("engines", QT_TRANSLATE_NOOP("Rail", "Engines")),
     Page("log", QT_TRANSLATE_NOOP("Rail", "Log")),
@@ -86,7 +93,7 @@ class Rail(Translated, QWidget):
             button.clicked.connect(lambda _=False, key=page.key: self.choose(key))
             self._group.addButton(button)
             self._buttons[page.key] = button
-            QShortcut(QKeySequence(f"Ctrl+{place}"), self, lambda key=page.key: self.choose(key))
+            QShortcut(QKeySequence(key_of(place)), self, lambda key=page.key: self.choose(key))
             layout.addWidget(button)
         layout.addStretch(1)
         self.file_button = RailButton()
@@ -147,7 +154,7 @@ class Rail(Translated, QWidget):
         for place, page in enumerate(PAGES, 1):
             button, title = self._buttons[page.key], self.tr(page.title)
             button.setText(title)
-            button.setToolTip(f"{title} (Ctrl+{place})")
+            button.setToolTip(f"{title} ({key_of(place)})")
             button.setAccessibleName(title)
         self.file_button.setText(self.tr("Files"))
         self.file_button.setToolTip(self.tr("Recordings and export"))

@@ -18,7 +18,7 @@ from pathlib import Path
 import msgspec
 
 from ..ipc.protocol import EngineStatus, SettingInfo, SnapshotReply
-from ..ipc.telemetry import Stats
+from ..ipc.telemetry import Stats, TelemetryMessage, decode_frames
 from ..ipc.vocabulary import Refused
 
 SUFFIX = ".pagedeck"
@@ -31,6 +31,7 @@ SECTION_MAX = 1 << 30
 _VERSION = struct.Struct("<H")
 _CHUNK = struct.Struct("<cII")  # kind, length, CRC-32
 _LENGTH = struct.Struct("<I")
+_SEQUENCE = struct.Struct("<Q")
 _HEADER, _BEGINS, _CONTINUES = b"H", b"S", b"C"
 
 
@@ -65,6 +66,10 @@ class Frame(Record, tag=1):
     topic: bytes
     sequence: int
     payload: bytes
+
+    def message(self) -> TelemetryMessage:
+        """Raises ``ValueError`` where it cannot be read."""
+        return decode_frames([self.topic, _SEQUENCE.pack(self.sequence), self.payload])[2]
 
 
 class Resynced(Record, tag=2):

@@ -6,7 +6,6 @@ once, whole; a moment shows its beginning.
 
 from __future__ import annotations
 
-import struct
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterator, Set
@@ -15,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from ..ipc.telemetry import TOPIC_BLOCKS, Event, Stats, StepRecord, decode_frames
+from ..ipc.telemetry import TOPIC_BLOCKS, Event, Stats, StepRecord
 from ..ipc.vocabulary import Refused
 from .link import PARTS, parts_changed
 from .recording import (
@@ -29,8 +28,6 @@ from .recording import (
     StatusTold,
 )
 from .state import EVENTS_KEPT, ConnectionState, EngineView, History, LatencyHistory, StepHistory
-
-_sequence = struct.Struct("<Q")
 
 
 class _Tape(History):
@@ -209,9 +206,9 @@ def _show_keyframe(view: EngineView, keyframe: Keyframe) -> None:
 def _apply(view: EngineView, record: AnyRecord) -> Set[str]:
     """Let the view take in what it took in when it was recorded; returns the parts that changed."""
     match record:
-        case Frame(topic=topic, sequence=sequence, payload=payload):
-            _, _, message = decode_frames([topic, _sequence.pack(sequence), payload])
-            view.apply(topic, sequence, message)
+        case Frame() as frame:
+            message = frame.message()
+            view.apply(frame.topic, frame.sequence, message)
             return parts_changed(message)
         case Resynced(snapshot=snapshot):
             view.apply_snapshot(snapshot)

@@ -11,7 +11,7 @@ from PySide6.QtWidgets import QDialog, QGridLayout, QLabel, QVBoxLayout, QWidget
 
 from . import theme
 from .i18n import QT_TRANSLATE_NOOP, Translated
-from .rail import PAGES
+from .rail import PAGES, key_of
 from .scroll import plain_scroll
 
 
@@ -31,7 +31,7 @@ GROUPS: tuple[tuple[str, tuple[Key, ...]], ...] = (
     (
         QT_TRANSLATE_NOOP("Shortcuts", "Everywhere"),
         (
-            Key(tuple(f"Ctrl+{n + 1}" for n in range(len(PAGES))), QT_TRANSLATE_NOOP("Shortcuts", "Turn to a page")),
+            Key(tuple(key_of(n + 1) for n in range(len(PAGES))), QT_TRANSLATE_NOOP("Shortcuts", "Turn to a page")),
             Key(("Tab", "Shift+Tab"), QT_TRANSLATE_NOOP("Shortcuts", "To the next control, or the one before")),
             Key(("Ctrl+R",), QT_TRANSLATE_NOOP("Shortcuts", "Record, or stop recording")),
             Key(("Ctrl+O",), QT_TRANSLATE_NOOP("Shortcuts", "Open a recording")),

@@ -22,6 +22,16 @@
     </message>
 </context>
 <context>
+    <name>CompareForm</name>
+    <message numerus="yes">
+        <source>%Ln figure(s) are worse beyond noise.</source>
+        <translation>
+            <numerusform>%Ln figure is worse beyond noise.</numerusform>
+            <numerusform>%Ln figures are worse beyond noise.</numerusform>
+        </translation>
+    </message>
+</context>
+<context>
     <name>Counted</name>
     <message numerus="yes">
         <source>%Ln block(s) moved</source>

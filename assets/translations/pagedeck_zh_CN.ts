@@ -213,6 +213,37 @@
     </message>
 </context>
 <context>
+    <name>Arrivals</name>
+    <message>
+        <source>As the load has it</source>
+        <translation>按负载自身的设定</translation>
+    </message>
+    <message>
+        <source>All at once</source>
+        <translation>同时到达</translation>
+    </message>
+    <message>
+        <source>By chance, so many a second</source>
+        <translation>随机到达，每秒若干个</translation>
+    </message>
+    <message>
+        <source>From so many clients, one at a time each</source>
+        <translation>由若干客户端逐个发出</translation>
+    </message>
+    <message>
+        <source>Arrivals</source>
+        <translation>到达方式</translation>
+    </message>
+    <message>
+        <source>Requests a second</source>
+        <translation>每秒请求数</translation>
+    </message>
+    <message>
+        <source>Clients</source>
+        <translation>客户端数</translation>
+    </message>
+</context>
+<context>
     <name>AttachDialog</name>
     <message>
         <source>Attach to vLLM or SGLang</source>
@@ -484,7 +515,7 @@
     </message>
     <message>
         <source>A colour a request, in place of shades of classes</source>
-        <translation>每个请求一种颜色，而不按优先级分深浅</translation>
+        <translation>每个请求一种颜色，而不按类别分深浅</translation>
     </message>
     <message>
         <source>Batch timeline, a column a step</source>
@@ -554,7 +585,7 @@
     </message>
     <message>
         <source>class</source>
-        <translation>优先级</translation>
+        <translation>类别</translation>
     </message>
     <message>
         <source>reference count</source>
@@ -677,6 +708,117 @@
     <message>
         <source>now</source>
         <translation>现在</translation>
+    </message>
+</context>
+<context>
+    <name>ChosenSettings</name>
+    <message>
+        <source>Preview these settings …</source>
+        <translation>预览这些设置…</translation>
+    </message>
+    <message>
+        <source>See on the settings page what they would do to the engine; there they are applied and undone</source>
+        <translation>在设置页查看它们对引擎的影响；在那里应用或撤销</translation>
+    </message>
+    <message>
+        <source>This search has not ended; %1 trials are kept, and the same search goes on from there.</source>
+        <translation>这次搜索尚未结束；已保留 %1 次试验，再次开始同一搜索时会从那里继续。</translation>
+    </message>
+    <message>
+        <source>Nothing that was tried is better than the settings as they are, beyond noise.</source>
+        <translation>在误差范围之外，没有任何试过的设置优于现有设置。</translation>
+    </message>
+    <message>
+        <source>%1 as good as before</source>
+        <translation>效果为之前的 %1</translation>
+    </message>
+    <message>
+        <source>measured together with the others only</source>
+        <translation>仅与其他改动一起测量过</translation>
+    </message>
+    <message>
+        <source>alone %1 as good, %2</source>
+        <translation>单独改动时效果为之前的 %1，%2</translation>
+    </message>
+</context>
+<context>
+    <name>ClaimsForm</name>
+    <message>
+        <source>Choose none</source>
+        <translation>全不选</translation>
+    </message>
+    <message>
+        <source>Choose all</source>
+        <translation>全选</translation>
+    </message>
+    <message>
+        <source>Claims</source>
+        <translation>论断</translation>
+    </message>
+    <message>
+        <source>What is said of paging and continuous batching, measured on this machine with engines of its own. All rows take about an hour; each is kept as soon as it is known.</source>
+        <translation>关于分页与连续批处理的各种论断，用单独启动的引擎在本机上测量。测完全部各行约需一小时；每行一有结果就会保存。</translation>
+    </message>
+    <message>
+        <source>Rows</source>
+        <translation>各行</translation>
+    </message>
+    <message>
+        <source>Runs of each</source>
+        <translation>各运行次数</translation>
+    </message>
+    <message>
+        <source>Measure the claims</source>
+        <translation>测量论断</translation>
+    </message>
+</context>
+<context>
+    <name>CompareForm</name>
+    <message>
+        <source>A file of results</source>
+        <translation>结果文件</translation>
+    </message>
+    <message numerus="yes">
+        <source>%Ln figure(s) are worse beyond noise.</source>
+        <translation>
+            <numerusform>有 %Ln 项指标在误差范围之外变差。</numerusform>
+        </translation>
+    </message>
+    <message>
+        <source>System</source>
+        <translation>系统</translation>
+    </message>
+    <message>
+        <source>Figure</source>
+        <translation>指标</translation>
+    </message>
+    <message>
+        <source>After ÷ before</source>
+        <translation>之后 ÷ 之前</translation>
+    </message>
+    <message>
+        <source>Compare</source>
+        <translation>比较</translation>
+    </message>
+    <message>
+        <source>Two files of results of the same load: what changed beyond noise.</source>
+        <translation>同一负载的两个结果文件：哪些变化超出误差范围。</translation>
+    </message>
+    <message>
+        <source>Before</source>
+        <translation>之前</translation>
+    </message>
+    <message>
+        <source>After</source>
+        <translation>之后</translation>
+    </message>
+    <message>
+        <source>Browse …</source>
+        <translation>浏览…</translation>
+    </message>
+    <message>
+        <source>Compare them</source>
+        <translation>比较</translation>
     </message>
 </context>
 <context>
@@ -1046,6 +1188,246 @@
         <source>This is a recording: it holds no texts, and nothing in it can be changed.</source>
         <translation>这是录制回放：其中没有文本，也无法更改任何内容。</translation>
     </message>
+    <message>
+        <source>Memory left unused when 2,048 tokens are reserved and 200 are used</source>
+        <translation>预留 2,048 个 token 而只用 200 个时闲置的内存</translation>
+    </message>
+    <message>
+        <source>Memory left unused by reservation at mixed lengths</source>
+        <translation>长度不一时因预留而闲置的内存</translation>
+    </message>
+    <message>
+        <source>Memory put to use with pages</source>
+        <translation>分页后得到利用的内存</translation>
+    </message>
+    <message>
+        <source>Memory saved by shared prefixes in conversations</source>
+        <translation>对话中共享前缀节省的内存</translation>
+    </message>
+    <message>
+        <source>Blocks that come back from the pool</source>
+        <translation>从池中重新取用的块</translation>
+    </message>
+    <message>
+        <source>Throughput of continuous batching against static batches at equal latency</source>
+        <translation>延迟相同时连续批处理相对静态批处理的吞吐量</translation>
+    </message>
+    <message>
+        <source>95th percentile of latency in static batches</source>
+        <translation>静态批处理延迟的第 95 百分位</translation>
+    </message>
+    <message>
+        <source>Time in which the device computes</source>
+        <translation>设备用于计算的时间</translation>
+    </message>
+    <message>
+        <source>Memory management&apos;s share of a step</source>
+        <translation>内存管理占一步的比例</translation>
+    </message>
+    <message>
+        <source>Throughput of a burst when arrivals join at once</source>
+        <translation>新到请求立即加入时突发负载的吞吐量</translation>
+    </message>
+    <message>
+        <source>Latency of interactive requests with priorities</source>
+        <translation>有优先级时交互请求的延迟</translation>
+    </message>
+    <message>
+        <source>Requests rescued by swapping when memory runs out</source>
+        <translation>内存耗尽时靠交换保住的请求</translation>
+    </message>
+    <message>
+        <source>Latency of 100 and more requests at once with 4 GiB of swap</source>
+        <translation>4 GiB 交换空间下 100 个以上并发请求的延迟</translation>
+    </message>
+    <message>
+        <source>Long documents with blocks of 64 and reserved runs: jitter and throughput</source>
+        <translation>长文档，64 大小的块与预留的连续段：抖动与吞吐量</translation>
+    </message>
+    <message>
+        <source>Block sizes: memory put to use, throughput, 99th percentile of latency</source>
+        <translation>各种块大小：得到利用的内存、吞吐量、延迟的第 99 百分位</translation>
+    </message>
+    <message>
+        <source>%1 % and more</source>
+        <translation>%1 % 以上</translation>
+    </message>
+    <message>
+        <source>%1 to %2 %</source>
+        <translation>%1 至 %2 %</translation>
+    </message>
+    <message>
+        <source>%1 × (800 → 2,200 requests/s)</source>
+        <translation>%1 ×（每秒 800 → 2,200 个请求）</translation>
+    </message>
+    <message>
+        <source>%1 to %2 × the mean</source>
+        <translation>平均值的 %1 至 %2 倍</translation>
+    </message>
+    <message>
+        <source>%1 % before</source>
+        <translation>此前为 %1 %</translation>
+    </message>
+    <message>
+        <source>%1 % less</source>
+        <translation>减少 %1 %</translation>
+    </message>
+    <message>
+        <source>%1 % more</source>
+        <translation>增加 %1 %</translation>
+    </message>
+    <message>
+        <source>a table that is missing</source>
+        <translation>缺失的表格</translation>
+    </message>
+    <message>
+        <source>%1; real scheduler and cache, simulated device, virtual time</source>
+        <translation>%1；真实的调度器和缓存，模拟的设备，虚拟时间</translation>
+    </message>
+    <message>
+        <source>600 requests, 150 + 50 tokens of 2,048 allowed</source>
+        <translation>600 个请求，各 150 + 50 个 token，上限 2,048</translation>
+    </message>
+    <message>
+        <source>600 requests, limits one to four times their outputs</source>
+        <translation>600 个请求，上限为输出长度的一至四倍</translation>
+    </message>
+    <message>
+        <source>the same requests of mixed lengths, blocks of 32</source>
+        <translation>同样的长度不一的请求，块大小 32</translation>
+    </message>
+    <message>
+        <source>conversations of four turns under one system prompt, on the model</source>
+        <translation>同一系统提示词下的四轮对话，在模型上运行</translation>
+    </message>
+    <message>
+        <source>3,000 requests of mixed lengths through 1,000 blocks</source>
+        <translation>3,000 个长度不一的请求经过 1,000 个块</translation>
+    </message>
+    <message>
+        <source>independent tasks; the latency is that of transformers.generate, batches of 8, at 70% load</source>
+        <translation>相互独立的任务；延迟以 transformers.generate 每批 8 个、70% 负载时为准</translation>
+    </message>
+    <message>
+        <source>the same run of static batches</source>
+        <translation>同一次静态批处理运行</translation>
+    </message>
+    <message>
+        <source>24 requests of mixed lengths at once</source>
+        <translation>24 个长度不一的请求同时到达</translation>
+    </message>
+    <message>
+        <source>the same steps</source>
+        <translation>同样的步</translation>
+    </message>
+    <message>
+        <source>two crowds of 12 questions</source>
+        <translation>两批各 12 个问题</translation>
+    </message>
+    <message>
+        <source>chat beside documents and tasks, more than the engine can do, eight places</source>
+        <translation>聊天与文档、任务并行，超出引擎能力，八个位置</translation>
+    </message>
+    <message>
+        <source>24 requests that need about three times the device pool</source>
+        <translation>24 个请求，约需设备池的三倍</translation>
+    </message>
+    <message>
+        <source>104 short requests; the same engine, its device pool changed while it runs</source>
+        <translation>104 个短请求；同一引擎，运行中改变设备池</translation>
+    </message>
+    <message>
+        <source>three documents of 1,200 to 1,800 tokens; the same engine, reconfigured</source>
+        <translation>三篇 1,200 至 1,800 个 token 的文档；同一引擎，运行中改变设置</translation>
+    </message>
+    <message>
+        <source>16 requests of mixed lengths; the same engine, repaged between runs</source>
+        <translation>16 个长度不一的请求；同一引擎，各次运行之间重新分页</translation>
+    </message>
+    <message>
+        <source>%1 reserved at once in one piece; %2 with pages</source>
+        <translation>一次整段预留时 %1；分页时 %2</translation>
+    </message>
+    <message>
+        <source>%1 of the slots that requests hold carry a token</source>
+        <translation>请求持有的槽位中有 %1 存放着 token</translation>
+    </message>
+    <message>
+        <source>%1 of the blocks given out had been another request&apos;s before; none is allocated anew</source>
+        <translation>分配出的块中有 %1 曾属于其他请求；没有新分配的块</translation>
+    </message>
+    <message>
+        <source>%1 fewer blocks at any time; %2 of all prompt tokens need not be computed</source>
+        <translation>任一时刻少用 %1 的块；%2 的提示 token 无需计算</translation>
+    </message>
+    <message>
+        <source>%1 as many requests a second with a 95th percentile of at most %2 s</source>
+        <translation>第 95 百分位不超过 %2 s 时，每秒请求数为 %1</translation>
+    </message>
+    <message>
+        <source>%1 × the mean</source>
+        <translation>平均值的 %1 倍</translation>
+    </message>
+    <message>
+        <source>%1 of a step: all of scheduling and memory management</source>
+        <translation>占一步的 %1：全部调度与内存管理</translation>
+    </message>
+    <message>
+        <source>%1 the throughput of the same engine in batches of 8</source>
+        <translation>同一引擎以每批 8 个运行时吞吐量的 %1</translation>
+    </message>
+    <message>
+        <source>%1 less than first come, first served</source>
+        <translation>比先来先服务减少 %1</translation>
+    </message>
+    <message>
+        <source>%1 of %2 requests that lost their blocks were finished</source>
+        <translation>失去块的 %2 个请求中有 %1 得以完成</translation>
+    </message>
+    <message>
+        <source>%1 with room for half of 104 requests at once (%2 ran side by side, %3 were swapped), against room for all</source>
+        <translation>内存只够 104 个请求的一半时（同时运行 %2 个，换出 %3 个），相对足够全部时为 %1</translation>
+    </message>
+    <message>
+        <source>±%1 → ±%2; throughput %3</source>
+        <translation>±%1 → ±%2；吞吐量 %3</translation>
+    </message>
+    <message>
+        <source>%1 to %2 in %3 runs</source>
+        <translation>%3 次运行中为 %1 至 %2</translation>
+    </message>
+    <message>
+        <source>%1, run %2 of %3</source>
+        <translation>%1，第 %2 次运行，共 %3 次</translation>
+    </message>
+    <message>
+        <source>sweep, trial %1: %2</source>
+        <translation>粗选，第 %1 次试验：%2</translation>
+    </message>
+    <message>
+        <source>half traffic, trial %1: %2</source>
+        <translation>半量负载，第 %1 次试验：%2</translation>
+    </message>
+    <message>
+        <source>full load, trial %1: %2</source>
+        <translation>全量负载，第 %1 次试验：%2</translation>
+    </message>
+    <message>
+        <source>Simulating %1 combinations</source>
+        <translation>正在模拟 %1 种组合</translation>
+    </message>
+    <message>
+        <source>Measuring steps</source>
+        <translation>正在测量各步</translation>
+    </message>
+    <message>
+        <source>The simulator discarded %1 of %2 combinations.</source>
+        <translation>模拟器排除了 %2 种组合中的 %1 种。</translation>
+    </message>
+    <message>
+        <source>Time was up before the search had ended.</source>
+        <translation>搜索尚未结束，时间已到。</translation>
+    </message>
 </context>
 <context>
     <name>EnginesPage</name>
@@ -1174,6 +1556,10 @@
         <translation>打开录制文件</translation>
     </message>
     <message>
+        <source>Open results</source>
+        <translation>打开结果</translation>
+    </message>
+    <message>
         <source>The recording ended: %1. What was recorded until then is in %2.</source>
         <translation>录制已中止：%1。此前录制的内容保存在 %2。</translation>
     </message>
@@ -1214,6 +1600,10 @@
         <translation>打开录制文件…</translation>
     </message>
     <message>
+        <source>Open results …</source>
+        <translation>打开结果…</translation>
+    </message>
+    <message>
         <source>Attach to vLLM or SGLang …</source>
         <translation>连接到 vLLM 或 SGLang…</translation>
     </message>
@@ -1232,6 +1622,10 @@
     <message>
         <source>Export latency (CSV) …</source>
         <translation>导出延迟（CSV）…</translation>
+    </message>
+    <message>
+        <source>Export the recording&apos;s requests as a load (JSON lines) …</source>
+        <translation>将录制中的请求导出为负载 (JSON 行)…</translation>
     </message>
     <message>
         <source>Welcome …</source>
@@ -1556,6 +1950,69 @@
     </message>
 </context>
 <context>
+    <name>LoadChoice</name>
+    <message>
+        <source>A trace</source>
+        <extracomment>What can be measured beside each other; all but the last is this engine, with one thing off.</extracomment>
+        <translation>请求轨迹</translation>
+    </message>
+    <message>
+        <source>A trace: what was asked before</source>
+        <translation>请求轨迹：重放以前的请求</translation>
+    </message>
+    <message>
+        <source>Load</source>
+        <translation>负载</translation>
+    </message>
+    <message>
+        <source>A file of Pagedeck, BurstGPT or Mooncake</source>
+        <translation>Pagedeck、BurstGPT 或 Mooncake 的文件</translation>
+    </message>
+    <message>
+        <source>File of the trace</source>
+        <translation>轨迹文件</translation>
+    </message>
+    <message>
+        <source>Browse …</source>
+        <translation>浏览…</translation>
+    </message>
+</context>
+<context>
+    <name>LoadForm</name>
+    <message>
+        <source>A load</source>
+        <translation>负载</translation>
+    </message>
+    <message>
+        <source>The same requests on each chosen system, in turns, with outputs of fixed length, so that all do the same work.</source>
+        <translation>同样的请求轮流在各个所选系统上运行，输出长度固定，因此各系统的工作量相同。</translation>
+    </message>
+    <message>
+        <source>Load</source>
+        <translation>负载</translation>
+    </message>
+    <message>
+        <source>Requests</source>
+        <translation>请求数</translation>
+    </message>
+    <message>
+        <source>Arrivals</source>
+        <translation>到达方式</translation>
+    </message>
+    <message>
+        <source>Systems</source>
+        <translation>系统</translation>
+    </message>
+    <message>
+        <source>Runs of each</source>
+        <translation>各运行次数</translation>
+    </message>
+    <message>
+        <source>Measure the load</source>
+        <translation>测量负载</translation>
+    </message>
+</context>
+<context>
     <name>LogModel</name>
     <message>
         <source>Time</source>
@@ -1715,6 +2172,322 @@
     </message>
 </context>
 <context>
+    <name>Measure</name>
+    <message>
+        <source>seconds</source>
+        <extracomment>Shapes tell the stages of a search apart, beside their colours.</extracomment>
+        <translation>秒</translation>
+    </message>
+    <message>
+        <source>share of all</source>
+        <translation>占全部的比例</translation>
+    </message>
+    <message>
+        <source>Throughput against latency</source>
+        <translation>吞吐量与延迟</translation>
+    </message>
+    <message>
+        <source>latency, P95, seconds</source>
+        <translation>延迟，P95，秒</translation>
+    </message>
+    <message>
+        <source>output tokens a second</source>
+        <translation>每秒输出 token 数</translation>
+    </message>
+    <message>
+        <source>chosen</source>
+        <translation>选中</translation>
+    </message>
+    <message>
+        <source>Output tokens a second</source>
+        <extracomment>By this name lupdate finds the texts.</extracomment>
+        <translation>每秒输出 token 数</translation>
+    </message>
+    <message>
+        <source>Requests a second</source>
+        <translation>每秒请求数</translation>
+    </message>
+    <message>
+        <source>Requests a second within the limits</source>
+        <translation>每秒符合限值的请求数</translation>
+    </message>
+    <message>
+        <source>Time to the first token</source>
+        <translation>首个 token 时间</translation>
+    </message>
+    <message>
+        <source>Time between two tokens</source>
+        <translation>相邻 token 间隔</translation>
+    </message>
+    <message>
+        <source>Time to the last token</source>
+        <translation>最后一个 token 时间</translation>
+    </message>
+    <message>
+        <source>Pagedeck</source>
+        <translation>Pagedeck</translation>
+    </message>
+    <message>
+        <source>Reserved in one piece</source>
+        <translation>整段预留</translation>
+    </message>
+    <message>
+        <source>Without sharing</source>
+        <translation>不共享</translation>
+    </message>
+    <message>
+        <source>Without swap</source>
+        <translation>不交换</translation>
+    </message>
+    <message>
+        <source>First come, first served</source>
+        <translation>先来先服务</translation>
+    </message>
+    <message>
+        <source>Static batches</source>
+        <translation>静态批处理</translation>
+    </message>
+    <message>
+        <source>As it was</source>
+        <translation>原设置</translation>
+    </message>
+    <message>
+        <source>Chosen</source>
+        <translation>选中的设置</translation>
+    </message>
+    <message>
+        <source>Chat: short questions under one system prompt</source>
+        <translation>聊天：同一系统提示词下的短问题</translation>
+    </message>
+    <message>
+        <source>Conversations of four turns</source>
+        <translation>四轮对话</translation>
+    </message>
+    <message>
+        <source>Long documents, short answers</source>
+        <translation>长文档，短回答</translation>
+    </message>
+    <message>
+        <source>Offline tasks, all there at the start</source>
+        <translation>离线任务，开始时全部就绪</translation>
+    </message>
+    <message>
+        <source>Short questions that come in crowds</source>
+        <translation>成批涌来的短问题</translation>
+    </message>
+    <message>
+        <source>Chat beside documents and tasks</source>
+        <translation>聊天与文档、任务混合</translation>
+    </message>
+    <message>
+        <source>Throughput: output tokens a second</source>
+        <translation>吞吐量：每秒输出 token 数</translation>
+    </message>
+    <message>
+        <source>Latency: 95 % of the answers as early as can be</source>
+        <translation>延迟：让 95 % 的回答尽早完成</translation>
+    </message>
+    <message>
+        <source>Goodput: requests a second that keep the limits</source>
+        <translation>有效吞吐量：每秒符合限值的请求数</translation>
+    </message>
+    <message>
+        <source>Sweep</source>
+        <translation>粗选</translation>
+    </message>
+    <message>
+        <source>Half traffic</source>
+        <translation>半量负载</translation>
+    </message>
+    <message>
+        <source>Full load</source>
+        <translation>全量负载</translation>
+    </message>
+    <message>
+        <source>A load, measured</source>
+        <translation>负载测量</translation>
+    </message>
+    <message>
+        <source>Systems side by side</source>
+        <translation>各系统对比</translation>
+    </message>
+    <message>
+        <source>Claims, measured</source>
+        <translation>论断测量</translation>
+    </message>
+    <message>
+        <source>Settings, tuned</source>
+        <translation>设置调优</translation>
+    </message>
+    <message>
+        <source>better</source>
+        <translation>变好</translation>
+    </message>
+    <message>
+        <source>worse</source>
+        <translation>变差</translation>
+    </message>
+    <message>
+        <source>within noise</source>
+        <translation>在误差范围内</translation>
+    </message>
+    <message>
+        <source>met</source>
+        <translation>达到</translation>
+    </message>
+    <message>
+        <source>missed</source>
+        <translation>未达到</translation>
+    </message>
+    <message>
+        <source>%1, %2 cores</source>
+        <translation>%1，%2 核</translation>
+    </message>
+    <message>
+        <source>Measured</source>
+        <translation>测量时间</translation>
+    </message>
+    <message>
+        <source>Machine</source>
+        <translation>机器</translation>
+    </message>
+    <message>
+        <source>Versions</source>
+        <translation>版本</translation>
+    </message>
+    <message>
+        <source>Load</source>
+        <translation>负载</translation>
+    </message>
+    <message>
+        <source>Objective</source>
+        <translation>目标</translation>
+    </message>
+    <message>
+        <source>requests</source>
+        <translation>请求数</translation>
+    </message>
+    <message>
+        <source>arrivals</source>
+        <translation>到达方式</translation>
+    </message>
+    <message>
+        <source>speed</source>
+        <translation>速度</translation>
+    </message>
+    <message>
+        <source>model</source>
+        <translation>模型</translation>
+    </message>
+    <message>
+        <source>runs</source>
+        <translation>运行次数</translation>
+    </message>
+    <message>
+        <source>threads</source>
+        <translation>线程数</translation>
+    </message>
+    <message>
+        <source>seed</source>
+        <translation>种子</translation>
+    </message>
+</context>
+<context>
+    <name>MeasurePage</name>
+    <message>
+        <source>Reading %1 …</source>
+        <translation>正在读取 %1…</translation>
+    </message>
+    <message>
+        <source>A file of results</source>
+        <translation>结果文件</translation>
+    </message>
+    <message>
+        <source>The measurement failed: %1</source>
+        <translation>测量失败：%1</translation>
+    </message>
+    <message>
+        <source>Measured: %1</source>
+        <translation>已测量：%1</translation>
+    </message>
+    <message>
+        <source>The measurement was interrupted; what was measured is kept</source>
+        <translation>测量已中断；测得的部分已保留</translation>
+    </message>
+    <message>
+        <source>The window&apos;s engine is answering requests now, which disturbs what is measured.</source>
+        <translation>本窗口的引擎正在回答请求，会干扰测量。</translation>
+    </message>
+    <message>
+        <source>The window&apos;s engine runs on. While it answers requests it disturbs what is measured.</source>
+        <translation>本窗口的引擎继续运行。它回答请求时会干扰测量。</translation>
+    </message>
+    <message>
+        <source>Claims</source>
+        <translation>论断</translation>
+    </message>
+    <message>
+        <source>A load</source>
+        <translation>负载</translation>
+    </message>
+    <message>
+        <source>Tune</source>
+        <translation>调优</translation>
+    </message>
+    <message>
+        <source>Results</source>
+        <translation>结果</translation>
+    </message>
+    <message>
+        <source>Compare</source>
+        <translation>比较</translation>
+    </message>
+    <message>
+        <source>Model</source>
+        <translation>模型</translation>
+    </message>
+    <message>
+        <source>that of the engine, else the default</source>
+        <translation>引擎的模型，否则为默认模型</translation>
+    </message>
+    <message>
+        <source>File</source>
+        <translation>文件</translation>
+    </message>
+    <message>
+        <source>Open …</source>
+        <translation>打开…</translation>
+    </message>
+    <message>
+        <source>Stop the engine</source>
+        <translation>停止引擎</translation>
+    </message>
+</context>
+<context>
+    <name>MeasureRun</name>
+    <message>
+        <source>Starting …</source>
+        <extracomment>What does not end by itself so long after it was asked to is killed.</extracomment>
+        <translation>正在启动…</translation>
+    </message>
+    <message>
+        <source>Ending …</source>
+        <translation>正在结束…</translation>
+    </message>
+    <message>
+        <source>Cancel</source>
+        <translation>取消</translation>
+    </message>
+    <message>
+        <source>End it; what was measured is kept</source>
+        <translation>结束测量；测得的部分会保留</translation>
+    </message>
+    <message>
+        <source>How much was measured</source>
+        <translation>测量进度</translation>
+    </message>
+</context>
+<context>
     <name>ModelCard</name>
     <message>
         <source>● runs in %1</source>
@@ -1850,7 +2623,7 @@
     </message>
     <message>
         <source>Before anything is downloaded, you see what it takes.</source>
-        <translation>下载之前，您会先看到它需要多少资源。</translation>
+        <translation>下载之前，你会先看到它需要多少资源。</translation>
     </message>
     <message>
         <source>Another model</source>
@@ -2156,6 +2929,10 @@
     <message>
         <source>Advice</source>
         <translation>建议</translation>
+    </message>
+    <message>
+        <source>Measure</source>
+        <translation>测量</translation>
     </message>
     <message>
         <source>Models</source>
@@ -2607,6 +3384,41 @@
     </message>
 </context>
 <context>
+    <name>ResultsView</name>
+    <message>
+        <source>Claim</source>
+        <translation>论断</translation>
+    </message>
+    <message>
+        <source>Claimed</source>
+        <translation>声称</translation>
+    </message>
+    <message>
+        <source>Measured</source>
+        <translation>测得</translation>
+    </message>
+    <message>
+        <source>How</source>
+        <translation>方法</translation>
+    </message>
+    <message>
+        <source>Failed requests</source>
+        <translation>失败的请求</translation>
+    </message>
+    <message>
+        <source>Below each figure: the interval that holds it with 95 % confidence.</source>
+        <translation>各指标下方：置信度为 95 % 的区间。</translation>
+    </message>
+    <message>
+        <source>Stage</source>
+        <translation>阶段</translation>
+    </message>
+    <message>
+        <source>Settings</source>
+        <translation>设置</translation>
+    </message>
+</context>
+<context>
     <name>Scale</name>
     <message>
         <source>1 use</source>
@@ -2738,7 +3550,7 @@
     </message>
     <message>
         <source>These are chosen when the engine starts. What a restart means is said before it happens.</source>
-        <translation>这些设置在引擎启动时确定。重新启动意味着什么，事先会告诉您。</translation>
+        <translation>这些设置在引擎启动时确定。重新启动意味着什么，事先会告诉你。</translation>
     </message>
     <message>
         <source>Preview</source>
@@ -2778,7 +3590,7 @@
     </message>
     <message>
         <source>Stage the settings of a file; you see first what they would change</source>
-        <translation>暂存文件中的设置；您会先看到它们将改变什么</translation>
+        <translation>暂存文件中的设置；你会先看到它们将改变什么</translation>
     </message>
     <message>
         <source>Export …</source>
@@ -3163,6 +3975,49 @@
     </message>
 </context>
 <context>
+    <name>TuneForm</name>
+    <message>
+        <source>Tune</source>
+        <translation>调优</translation>
+    </message>
+    <message>
+        <source>Searches the settings that suit your load best, on an engine of its own: a simulator discards what cannot win, the rest is measured. A search that is interrupted goes on where it was when you start it again. Nothing of your engine changes before you apply it.</source>
+        <translation>在单独启动的引擎上寻找最适合你的负载的设置：模拟器先排除不可能胜出的组合，其余的实际测量。中断的搜索在再次开始时会从中断处继续。在你应用之前，你的引擎不会有任何改变。</translation>
+    </message>
+    <message>
+        <source>Your load</source>
+        <translation>你的负载</translation>
+    </message>
+    <message>
+        <source>Requests</source>
+        <translation>请求数</translation>
+    </message>
+    <message>
+        <source>What is to be best</source>
+        <translation>优化目标</translation>
+    </message>
+    <message>
+        <source>First token within</source>
+        <translation>首个 token 不晚于</translation>
+    </message>
+    <message>
+        <source>Tokens at most apart</source>
+        <translation>token 间隔不超过</translation>
+    </message>
+    <message>
+        <source>Longest search</source>
+        <translation>最长搜索时间</translation>
+    </message>
+    <message>
+        <source>no limit</source>
+        <translation>不限</translation>
+    </message>
+    <message>
+        <source>Start the search</source>
+        <translation>开始搜索</translation>
+    </message>
+</context>
+<context>
     <name>Welcome</name>
     <message>
         <source>A folder or a GGUF file</source>
@@ -3182,7 +4037,7 @@
     </message>
     <message>
         <source>Pagedeck runs a language model on this machine and shows you its memory at work.</source>
-        <translation>Pagedeck 在本机运行语言模型，并让您看到它的内存如何工作。</translation>
+        <translation>Pagedeck 在本机运行语言模型，并让你看到它的内存如何工作。</translation>
     </message>
     <message>
         <source>Language</source>

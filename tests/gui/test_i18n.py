@@ -104,6 +104,11 @@ KEPT = {
     "serve",
     "Delete",
     "http",
+    "transformers",
+    "generate",
+    "BurstGPT",
+    "Mooncake",
+    "JSON",
 }
 
 
