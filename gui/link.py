@@ -275,7 +275,9 @@ class EngineLink(QObject):
         self._wire = _Wire(connection, self._arrived.emit, self._topics)
         self._tick.start()
         self._set(ConnectionState.CONNECTING)
-        self.request(self._wire.line.hello(""), self._welcomed)
+        hello = self._wire.line.hello(next(self._ids))  # which the line may say again
+        self._replies[hello.id] = self._welcomed
+        self._wire.send(hello)
         self.announce_all()
 
     def detach(self) -> None:

@@ -175,7 +175,7 @@ class EngineProcess:
             self.process.wait()
             self._said.notify_all()
 
-    def wait_for(self, text: str, timeout: float = 60.0) -> None:
+    def wait_for(self, text: str, timeout: float = 180.0) -> None:
         """Wait until a line of the log holds ``text``."""
         with self._said:
             said = self._said.wait_for(
@@ -184,7 +184,7 @@ class EngineProcess:
             if not said or not any(text in line for line in self.log):
                 pytest.fail(f"the engine did not say {text!r}:\n" + "\n".join(self.log))
 
-    def wait_exit(self, timeout: float = 60.0) -> int:
+    def wait_exit(self, timeout: float = 180.0) -> int:
         """Wait until it ends and its log is complete; returns its exit code."""
         self.process.wait(timeout)
         self._reader.join(timeout)

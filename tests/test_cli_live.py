@@ -147,7 +147,7 @@ def test_a_conversation_remembers_cancels_and_leaves(engine, tmp_path: Path) -> 
     with Client("shared") as client, client.subscribe([TOPIC_EVENT]) as events:
         client.status()
         os.write(terminal, b"the quick brown fox\n")
-        while (said := events.receive(timeout=30)) and said[2].kind != "started":
+        while (said := events.receive(timeout=60)) and said[2].kind != "started":
             pass
     wait_for(b"fox\r\n")
     assert os.read(terminal, 1)  # the answer has begun

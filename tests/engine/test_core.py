@@ -401,6 +401,7 @@ def test_facts_fit_the_wire() -> None:
         stats[tier] = TierStats(**stats[tier])
     stats["latency"] = {name: Percentiles(p.count, p.p50, p.p95, p.p99) for name, p in stats["latency"].items()}
     rest = {"epoch", "time", "sequences", "cpu_percent", "memory_bytes", "device_memory_bytes", "requests", "machine"}
+    rest |= {"ends", "output_tokens", "step_tokens"}
     assert set(stats) | rest == set(Stats.__struct_fields__)
     report = step(engine).report
     assert set(StepRecord.__struct_fields__) == set(type(report).__dataclass_fields__)

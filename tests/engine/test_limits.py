@@ -89,7 +89,7 @@ class Served:
         return replace(self.connection, public_key=pair.public, secret_key=pair.secret)
 
     def wait(self) -> None:
-        self._thread.join(60)
+        self._thread.join(120)
         assert not self._thread.is_alive()
 
     def stop(self) -> None:
@@ -109,7 +109,7 @@ def serve(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[
         engine = make_engine(num_blocks=num_blocks, runner=Gated(num_blocks * 8), **settings)
         started.append(Served(engine, Bytes()))
         with Client(started[-1].connection) as client:
-            client.wait_ready(30)
+            client.wait_ready(120)
         return started[-1]
 
     yield start
@@ -177,7 +177,7 @@ def test_telemetry_holds_nobodys_text(serve: Callable[..., Served]) -> None:
         ended = {stream.finished and stream.id for stream in streams}
         rows: set[str] = set()
         while not ended <= rows:
-            received = telemetry.receive(timeout=30)
+            received = telemetry.receive(timeout=60)
             assert received is not None
             message = received[2]
             assert secret.encode() not in msgspec.msgpack.encode(message)

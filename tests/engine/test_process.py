@@ -131,7 +131,7 @@ def test_loading_says_what_takes_long_from_the_start(engine_process: Any) -> Non
         said = {client.status().detail}
         with client.subscribe([TOPIC_EVENT]) as events:
             while client.status().state == "loading" and "Importing transformers" not in said:
-                _, _, event = events.receive(timeout=10) or (None, 0, None)
+                _, _, event = events.receive(timeout=60) or (None, 0, None)
                 said |= {event.text} if isinstance(event, Event) else set()
         assert "Importing transformers" in said
 

@@ -56,14 +56,14 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Hearts that beat thirty times as fast."""
     for module in (line, switchboard):
         monkeypatch.setattr(module, "HEARTBEAT_S", 0.03)
-        monkeypatch.setattr(module, "GONE_AFTER_S", 0.3)
+        monkeypatch.setattr(module, "GONE_AFTER_S", 1.0)
 
 
 def raw_client(connection: Connection) -> Any:
     """A socket without a client's manners: it never pings."""
     socket = zmq.Context.instance().socket(zmq.DEALER)
     socket.set(zmq.LINGER, 0)
-    socket.set(zmq.RCVTIMEO, 10_000)
+    socket.set(zmq.RCVTIMEO, 60_000)
     socket.connect(connection.control)
     return socket
 
@@ -144,7 +144,7 @@ def test_what_is_submitted_arrives_as_it_was_meant(board: Callable[..., Any]) ->
     made = board()
     with Client(made.connection) as client:
         client.submit(messages=[{"role": "user", "content": "hi"}], priority="batch", max_tokens=3, stop=["x"])
-        message = made.inbox.get(timeout=10).message
+        message = made.inbox.get(timeout=60).message
     assert message.messages[0].content == "hi" and message.prompt is None
     assert message.priority == "batch" and message.sampling.max_tokens == 3 and message.sampling.stop == ("x",)
 
@@ -177,9 +177,9 @@ def test_closing_cancels_what_runs_and_ends_its_streams(board: Callable[..., Any
     made = board()
     client = Client(made.connection)
     stream = client.submit("x")
-    assert isinstance(made.inbox.get(timeout=10).message, Submit)
+    assert isinstance(made.inbox.get(timeout=60).message, Submit)
     client.close()
-    assert isinstance(made.inbox.get(timeout=10), switchboard.ClientGone)  # its core cancels what the client asked
+    assert isinstance(made.inbox.get(timeout=60), switchboard.ClientGone)  # its core cancels what the client asked
     with pytest.raises(EngineError, match="closed"):
         stream.text()
     with pytest.raises(EngineError, match="closed"):
@@ -313,17 +313,20 @@ def test_pings_are_answered_while_the_core_is_busy(board: Callable[..., Any]) ->
 # --- clients that go ----------------------------------------------------------------------------------------------
 
 
-def test_a_silent_client_is_given_up_and_may_come_back(board: Callable[..., Any], quick: None) -> None:
+def test_a_silent_client_is_given_up_and_may_come_back(
+    board: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, quick: None
+) -> None:
     made = board()
     socket = raw_client(made.connection)
     assert isinstance(ask(socket, Hello(id="h", client="sleeper")), Welcome)
-    gone = made.inbox.get(timeout=10)
+    gone = made.inbox.get(timeout=60)
     assert isinstance(gone, switchboard.ClientGone) and "silent" in gone.reason
+    monkeypatch.setattr(switchboard, "GONE_AFTER_S", 60.0)  # for all that follow
     made.switchboard.send(gone.client, Tokens(id="r", token_ids=[1], text="lost"))
     made.switchboard.send(gone.client, Finished(id="r", samples=[SampleResult(0, "cancelled", 1)]))
     with Client(made.connection) as other:
         stream = other.submit("x")
-        made.switchboard.send(made.inbox.get(timeout=10).client, Finished(id=stream.id))
+        made.switchboard.send(made.inbox.get(timeout=60).client, Finished(id=stream.id))
         assert stream.finished  # so both were dealt with
     socket.send(protocol.encode(Ping(id="p")))
     answers = (protocol.decode_engine(socket.recv()) for _ in itertools.count())
@@ -357,7 +360,7 @@ def test_a_client_that_was_killed_is_noticed_without_waiting(board: Callable[...
         [sys.executable, "-c", code, made.connection.path], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
     assert child.stdout is not None and child.stdout.readline() == "on\n"
-    received = made.inbox.get(timeout=10)
+    received = made.inbox.get(timeout=60)
     child.kill()
     child.wait()
     gone = made.inbox.get(timeout=switchboard.GONE_AFTER_S / 2)
@@ -369,11 +372,11 @@ def test_tokens_for_a_client_that_does_not_read_melt_together(board: Callable[..
     socket = zmq.Context.instance().socket(zmq.DEALER)
     socket.set(zmq.LINGER, 0)
     socket.set(zmq.RCVHWM, 1)
-    socket.set(zmq.RCVTIMEO, 10_000)
+    socket.set(zmq.RCVTIMEO, 60_000)
     socket.connect(made.connection.control)
     assert isinstance(ask(socket, Hello(id="h")), Welcome)
     socket.send(protocol.encode(Submit(id="r", prompt="x")))
-    client = made.inbox.get(timeout=10).client
+    client = made.inbox.get(timeout=60).client
     count = 20_000
     for n in range(count):
         made.switchboard.send(client, Tokens(id="r", token_ids=[n], text="abc"))
@@ -400,10 +403,10 @@ def test_a_client_too_far_behind_is_given_up(board: Callable[..., Any], monkeypa
     socket.connect(made.connection.control)
     assert isinstance(ask(socket, Hello(id="h")), Welcome)
     socket.send(protocol.encode(Submit(id="r", prompt="x")))
-    client = made.inbox.get(timeout=10).client
+    client = made.inbox.get(timeout=60).client
     for n in range(20_000):
         made.switchboard.send(client, Tokens(id="r", token_ids=[n], text="x" * 100))
-    gone = made.inbox.get(timeout=10)
+    gone = made.inbox.get(timeout=60)
     assert isinstance(gone, switchboard.ClientGone) and "unread" in gone.reason
 
 

@@ -59,7 +59,7 @@ def test_a_file_made_for_a_client_is_all_that_it_needs(board: Callable[..., Any]
             while not made.switchboard.wanted(TOPIC_EVENT):
                 client.status()
             made.switchboard.publish(TOPIC_EVENT, Event("e", 0.0, "log", "hi"))
-            received = events.receive(timeout=30)
+            received = events.receive(timeout=60)
             assert received is not None and received[2].text == "hi"
 
 
@@ -70,11 +70,11 @@ def test_the_core_learns_who_asks_and_whether_as_an_operator(board: Callable[...
     for who, file in (("", made.connection), ("alice", str(alice)), ("bob", str(bob))):
         with Client(file, name="program") as client:
             client.post(SetPriority(request="x"), lambda _reply: None)
-            received = made.inbox.get(timeout=30)
+            received = made.inbox.get(timeout=60)
             asked[who] = received.operator
             assert received.client.rpartition(":")[0] == who
             assert made.switchboard.client_name(received.client) == (f"{who}/program" if who else "program")
-        assert made.inbox.get(timeout=30).reason == "The client said goodbye."
+        assert made.inbox.get(timeout=60).reason == "The client said goodbye."
     assert asked == {"": True, "alice": False, "bob": True}
 
 
@@ -92,11 +92,11 @@ def test_a_revoked_key_is_cut_off_and_the_others_go_on(board: Callable[..., Any]
     with Client(str(bob)) as other, Client(made.connection) as owner, Client(str(alice)) as client:
         mine, theirs = client.submit("x"), other.submit("y")
         asked = {
-            message.message.prompt: message for message in (made.inbox.get(timeout=30), made.inbox.get(timeout=30))
+            message.message.prompt: message for message in (made.inbox.get(timeout=60), made.inbox.get(timeout=60))
         }
         assert set(asked) == {"x", "y"}
         assert command.revoke("alice") == 0
-        gone = made.inbox.get(timeout=30)
+        gone = made.inbox.get(timeout=60)
         assert gone.client == asked["x"].client and gone.reason == "The key 'alice' was revoked."
         with pytest.raises(EngineGone, match="key") as error:
             mine.text()
@@ -113,7 +113,7 @@ def test_a_revoked_key_is_cut_off_and_the_others_go_on(board: Callable[..., Any]
             while not made.switchboard.wanted(TOPIC_EVENT):
                 other.status()
             made.switchboard.publish(TOPIC_EVENT, Event("e", 0.0, "log", "hi"))
-            assert events.receive(timeout=30) is not None
+            assert events.receive(timeout=60) is not None
         assert telemetry.receive(timeout=0) is None
         telemetry.close()
 

@@ -47,7 +47,7 @@ class Mortal:
 
 def next_submit(made: Any) -> Received:
     while True:
-        item = made.inbox.get(timeout=30)
+        item = made.inbox.get(timeout=60)
         if isinstance(item, Received) and isinstance(item.message, Submit):
             return item
 
@@ -132,7 +132,7 @@ def test_what_is_asked_meanwhile_waits_until_the_next_engine_is_ready(board: Any
     with Client(first.connection, patience=60) as client:
         ends: queue.SimpleQueue[Any] = queue.SimpleQueue()
         client.post(GetSnapshot(), ends.put)
-        assert isinstance(first.made.inbox.get(timeout=30).message, GetSnapshot)
+        assert isinstance(first.made.inbox.get(timeout=60).message, GetSnapshot)
         first.end()
         second = board(state="loading")
         assert isinstance(ends.get(timeout=60), EngineGone)  # a call is not repeated: its caller is told
