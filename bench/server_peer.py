@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from ..ipc.client import EngineError
+from ..ipc.vocabulary import Refused
+from .drive import Outcome
 from .memory import MemoryWatch
 from .systems import System
 from .workload import Item
@@ -34,13 +36,34 @@ def measure(name: str, url: str, items: Sequence[Item], report: Report, precisio
     Raises:
         EngineError: it cannot be reached, answers an error, or makes an answer of another length.
     """
-    warm = [Item(item.prompt[:16], 4) for item in items[:WARM_UP]]
-    asyncio.run(_serve(name, url, warm, None))
+    asyncio.run(_serve(name, url, _warm_up(items), None))
     report(name, 0.0)
     with MemoryWatch(listener(url)) as watch:
         arrivals, finished = asyncio.run(_serve(name, url, items, report))
     count = sum(item.output_tokens for item in items)
     return System(name, count, finished, [], arrivals, watch.most, precision)
+
+
+def drive(name: str, url: str, items: Sequence[Item], report: Report) -> tuple[list[Outcome], int | None]:
+    """A load on the server at ``url``, once warm: each request is sent when it is due, as :mod:`.drive` does, and one
+    that fails is told in its outcome. Also the most memory (bytes) that the server held meanwhile, if it can be seen.
+
+    Raises:
+        Refused: an item is the next turn of a conversation, whose tokens a server need not tell.
+        EngineError: the server cannot be used.
+    """
+    if any(item.continues for item in items):
+        text = f"{name} takes loads whose prompts are known beforehand; here, they continue what was answered."
+        raise Refused(text, field="systems")
+    asyncio.run(_serve(name, url, _warm_up(items), None))
+    report(name, 0.0)
+    with MemoryWatch(listener(url)) as watch:
+        outcomes = asyncio.run(_drive(name, url, items, report))
+    return outcomes, watch.most
+
+
+def _warm_up(items: Sequence[Item]) -> list[Item]:
+    return [Item(item.prompt[:16], 4) for item in items[:WARM_UP]]
 
 
 def listener(url: str) -> int | None:
@@ -65,9 +88,7 @@ async def _serve(
 ) -> tuple[list[list[float]], list[float]]:
     import httpx
 
-    base = url.rstrip("/").removesuffix("/v1")
-    limits = httpx.Limits(max_connections=None)
-    async with httpx.AsyncClient(base_url=base, timeout=None, limits=limits) as client:
+    async with _client(url) as client:
         begin = time.perf_counter()
         left = len(items)
 
@@ -84,6 +105,42 @@ async def _serve(
         except httpx.HTTPError as error:
             raise EngineError(f"{name} at {url} cannot be used: {error or type(error).__name__}.") from error
     return [arrivals for arrivals, _ in answers], [finished for _, finished in answers]
+
+
+async def _drive(name: str, url: str, items: Sequence[Item], report: Report) -> list[Outcome]:
+    import httpx
+
+    outcomes = [Outcome(prompt_tokens=len(item.prompt)) for item in items]
+    ended = [asyncio.Event() for _ in items]
+    async with _client(url) as client:
+        begin = time.perf_counter()
+
+        async def one(place: int, item: Item) -> None:
+            outcome = outcomes[place]
+            outcome.due = item.at
+            if item.after is not None:
+                await ended[item.after].wait()
+                outcome.due += outcomes[item.after].ended
+            await asyncio.sleep(begin + outcome.due - time.perf_counter())
+            outcome.sent = time.perf_counter() - begin
+            try:
+                outcome.arrivals = await _complete(name, client, item, begin)
+                outcome.tokens = [0] * item.output_tokens  # which ones they are is not told
+            except (EngineError, httpx.HTTPError) as error:
+                outcome.error = str(error) or type(error).__name__
+            outcome.ended = time.perf_counter() - begin
+            ended[place].set()
+            report(name, sum(event.is_set() for event in ended) / len(ended))
+
+        await asyncio.gather(*(one(place, item) for place, item in enumerate(items)))
+    return outcomes
+
+
+def _client(url: str) -> httpx.AsyncClient:
+    import httpx
+
+    base = url.rstrip("/").removesuffix("/v1")
+    return httpx.AsyncClient(base_url=base, timeout=None, limits=httpx.Limits(max_connections=None))
 
 
 async def _complete(name: str, client: httpx.AsyncClient, item: Item, begin: float) -> list[float]:

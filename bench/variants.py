@@ -1,4 +1,5 @@
-"""This engine with one thing off, and transformers' static batches: what a difference is to be ascribed to."""
+"""This engine with one thing off, transformers' static batches, and servers that others run: what a difference is to be
+ascribed to."""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ..ipc.vocabulary import Refused
-from . import own
+from . import own, server_peer
 from .drive import Outcome, drive
 from .memory import MemoryWatch
 from .peers import STATIC_BATCH, run_program, transformers_command
@@ -50,8 +51,13 @@ STATIC = "static"
 def check_names(names: Sequence[str]) -> None:
     """Raises :class:`Refused` for a name that is none."""
     for name in names:
-        if name not in VARIANTS and name != STATIC:
-            raise Refused.value("systems", name, ", ".join([*VARIANTS, STATIC]))
+        if name not in VARIANTS and name != STATIC and not is_server(name):
+            raise Refused.value("systems", name, ", ".join([*VARIANTS, STATIC, "the URL of a server"]))
+
+
+def is_server(name: str) -> bool:
+    """Whether a system is the URL of a server that speaks OpenAI's completions."""
+    return name.startswith(("http://", "https://"))
 
 
 def measure(
@@ -63,13 +69,17 @@ def measure(
     settings: Sequence[tuple[str, str]] = (),
     report: Report,
 ) -> Run:
-    """One system on one load: a fresh process, loaded and warm before the load begins.
+    """One system on one load: a fresh process, loaded and warm before the load begins; or a server that runs already.
 
     Raises:
         LaunchFailed, EngineError: it ended before it was done.
+        Refused: it does not take such a load.
     """
     if name == STATIC:
         return static(model, items, threads=threads, report=report)
+    if is_server(name):
+        answered, memory = server_peer.drive(name, name, items, report)
+        return Run(name, answered, precision="as served", memory_bytes=memory)
     variant = VARIANTS[name]
     chosen = dict(settings) | dict(variant.settings)
     load = [replace(item, priority="normal") for item in items] if variant.fifo else items

@@ -153,8 +153,8 @@ def _add_loads(suites: Any) -> None:
         "--systems",
         default="pagedeck",
         metavar="NAMES",
-        help="some of pagedeck, contiguous, no-sharing, no-swap, fifo and static, separated by commas (default "
-        "%(default)s)",
+        help="some of pagedeck, contiguous, no-sharing, no-swap, fifo, static and URLs of servers with OpenAI's "
+        "completions of the same model (llama.cpp, vLLM, SGLang), separated by commas (default %(default)s)",
     )
     run.add_argument("--repeat", type=int, default=1, help="runs of each system, in turns (default %(default)s)")
     run.add_argument("--threads", type=int, help="CPU threads of each system (default: one a core)")

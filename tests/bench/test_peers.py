@@ -10,7 +10,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
-from pagedeck.bench import peers, server_peer
+from pagedeck.bench import peers, server_peer, variants
 from pagedeck.bench.systems import Comparison, System
 from pagedeck.bench.workload import Item
 from pagedeck.commands import bench
@@ -114,6 +114,24 @@ def test_a_server_is_a_peer(completions_url: str) -> None:
 def test_a_server_that_makes_another_length_is_no_peer(completions_url: str) -> None:
     with pytest.raises(EngineError, match=r"peer made 3 tokens where 4 were asked for\."):
         server_peer.measure("peer", completions_url, [Item([0] * 20, 4)], lambda *_: None, "Q8_0")
+
+
+def test_a_server_takes_a_load_with_its_times(completions_url: str) -> None:
+    items = [Item([5] * 20, 4), Item([6] * 3, 7, at=0.05), Item([7], 2, at=0.05, after=1)]
+    items += [Item([8], 1)] * server_peer.WARM_UP + [Item([0], 2)]
+    run = variants.measure(completions_url, Path(), items, threads=1, report=lambda *_: None)
+    first, second, last, *_, wrong = run.outcomes
+    counts = [4, 7, 2, *[1] * server_peer.WARM_UP, 0]
+    assert [len(one.tokens) for one in run.outcomes] == [len(one.arrivals) for one in run.outcomes] == counts
+    assert all(one.due - 1e-3 <= one.sent <= one.ended for one in run.outcomes) and (first.due, second.due) == (0, 0.05)
+    assert last.due == pytest.approx(second.ended + 0.05)
+    assert "made 1 tokens where 2" in wrong.error and run.memory_bytes
+    variants.check_names(["pagedeck", completions_url])
+    with pytest.raises(Refused, match="known beforehand"):
+        variants.measure(
+            completions_url, Path(), [Item([5], 1), Item([5], 1, after=0, continues=True)], threads=1,
+            report=lambda *_: None,
+        )  # fmt: skip
 
 
 def test_a_server_that_is_not_there_is_told() -> None:
