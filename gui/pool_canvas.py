@@ -79,8 +79,8 @@ class PoolCanvas(pg.GraphicsView):
         self._flashes = Flashes()
         self._flash_colours = np.zeros(len(Motion), np.uint32)
         self._remade = -math.inf  # monotonic seconds at which the pool was made anew
-        self._fade = QTimer(self, interval=FADE_MS)
-        self._fade.timeout.connect(self._upload)
+        self._fade = QTimer(self)
+        self._fade.timeout.connect(self._go_on_fading)
         self._box = pg.ViewBox(lockAspect=True, invertY=True, enableMenu=False, defaultPadding=0.0)
         self._colours = np.zeros(256, np.uint32)
         self._cells = _Cells(self)
@@ -129,8 +129,12 @@ class PoolCanvas(pg.GraphicsView):
             self._remade = now
         moving = bool(self._flashes) or self._remade > -math.inf
         if moving:
-            self._fade.start()
+            self._fade.start(2 * FADE_MS)  # only if nothing else draws the pool anew by then
         return moving
+
+    def _go_on_fading(self) -> None:
+        self._fade.start(FADE_MS)
+        self._upload()
 
     def fit(self) -> None:
         """The whole pool, with cells as large as the view allows."""
@@ -559,8 +563,10 @@ def _gaps(visible: tuple[int, int, int, int], cells: QTransform, thick: int, pix
     left, right, top, bottom = visible
     place = cells.mapRect(QRectF(left, top, right - left, bottom - top))
     before, wide = thick // 2 * pixel, thick * pixel
-    across = [QRectF(cells.map(x, 0.0)[0] - before, place.top(), wide, place.height()) for x in range(left, right + 1)]
-    down = [QRectF(place.left(), cells.map(0.0, y)[1] - before, place.width(), wide) for y in range(top, bottom + 1)]
+    lefts = [place.left() + n * cells.m11() - before for n in range(right - left + 1)]
+    tops = [place.top() + n * cells.m22() - before for n in range(bottom - top + 1)]
+    across = [QRectF(x, place.top(), wide, place.height()) for x in lefts]
+    down = [QRectF(place.left(), y, place.width(), wide) for y in tops]
     return across + down
 
 

@@ -9,6 +9,7 @@ import pytest
 from pagedeck.gui import pool_canvas, theme
 from pagedeck.gui.bench import frame_times
 from pagedeck.gui.block_map import BlockMap
+from pagedeck.gui.link import FRAME_MS
 from pagedeck.gui.motion import FADE_S, FLASHES_MAX, Flashes, Motion, blend
 from pagedeck.gui.selection import Selection
 from pagedeck.gui.state import EngineView
@@ -144,6 +145,18 @@ def test_a_block_that_is_taken_flashes_and_fades(qtbot: QtBot, link: ScriptedLin
     shown.feeder.device.put(9, S.ACTIVE, 1, 16, 1, 1)
     shown.advance(1, arrivals=0)
     assert shown.colour_at(9) == states[S.ACTIVE] and not canvas._fade.isActive()
+
+
+def test_what_fades_is_drawn_with_what_is_delivered(qtbot: QtBot, link: ScriptedLink, clock: Clock) -> None:
+    shown = Shown(qtbot, link, Feeder(60, 16, 0), motion=True)
+    fade = shown.pool.canvas._fade
+    for block in range(3):
+        shown.feeder.device.put(block, S.ACTIVE, 1, 16, 1, 1)
+        shown.advance(1, arrivals=0)
+        assert fade.isActive() and fade.interval() > FRAME_MS
+    qtbot.waitUntil(lambda: fade.interval() <= FRAME_MS)  # nothing is delivered: it goes on by itself
+    clock.now += FADE_S
+    qtbot.waitUntil(lambda: not fade.isActive())
 
 
 def test_a_repage_flashes_the_whole_pool(qtbot: QtBot, link: ScriptedLink, clock: Clock) -> None:
