@@ -117,6 +117,17 @@ def test_the_page_is_whole_and_the_same_every_time() -> None:
     assert text.count('<tr class="chosen">') == 1
 
 
+def test_of_a_search_its_start_and_its_choice_are_compared() -> None:
+    search = found()
+    search.kind = "tune"
+    search.trials = [Trial({"block_size": size}, "full load", {}) for size in range(1, 41)]
+    search.runs = [Run(f"full load: {trial.settings}", outcomes(1, 1.0), trial.settings) for trial in search.trials]
+    search.runs.append(Run("sweep: 7", outcomes(1, 1.0), {"block_size": 7}))
+    search.chosen = {"block_size": 7}
+    assert report.compared(search) == ["full load: {'block_size': 1}", "full load: {'block_size': 7}"]
+    assert report.html(search).count("<svg") == 4
+
+
 def test_the_front_is_what_nothing_beats() -> None:
     assert report.front_of([(1, 5), (2, 4), (2, 7), (3, 7), (4, 9), (0.5, 1)]) == [(0.5, 1), (1, 5), (2, 7), (4, 9)]
 
