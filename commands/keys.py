@@ -9,11 +9,10 @@ from pathlib import Path
 
 import msgspec
 
-from ..ipc.endpoint import Connection, find, reached_at
+from ..ipc.endpoint import Connection, find, is_loopback, reached_at, tcp_host
 from ..ipc.folders import write_private
 from ..ipc.keys import add_key, engine_keys, read_keys, revoke_key
 from ..ipc.vocabulary import Refused
-
 
 def add(name: str, *, operator: bool, engine: str | None, address: str | None, output: str | None) -> int:
     """Make a key and write the file that its client connects with."""
@@ -29,8 +28,11 @@ def add(name: str, *, operator: bool, engine: str | None, address: str | None, o
     except OSError as error:
         revoke_key(name)
         raise Refused(f"{path} cannot be written ({error.strerror}); state another file with --output.") from error
-    rights = "do all that you may" if operator else "submit requests, and see and cancel them"
+    rights = "do all that you may" if operator else "submit requests, and see and cancel those"
     print(f"{path} connects to {where.control}; whoever has it may {rights}. Hand it over unread by others.")
+    if is_loopback(tcp_host(where.control)):
+        port = where.control.rpartition(":")[2]
+        print(f"That address is this machine's own; for a client on another, state --address tcp://HOST:{port}.")
     print(f'There: pagedeck chat --connection {path.name}, or pagedeck.connect("{path.name}").')
     return 0
 

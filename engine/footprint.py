@@ -19,7 +19,7 @@ from .cache.storage import KVLayout, free_memory
 from .config import DEFAULT_MODEL, EngineConfig
 from .model import hub, library
 from .model.attention import LayerShape, refuse_unservable
-from .model.checkpoint import HUB_ID, Checkpoint, default_folder
+from .model.checkpoint import ACCEPTED, HUB_ID, Checkpoint, default_folder
 from .model.loading import choose_device, choose_dtype, choose_kv_dtype, context_length, read_config
 
 if TYPE_CHECKING:
@@ -140,10 +140,11 @@ def configuration(model: str) -> PretrainedConfig:
         return read_config(Checkpoint(path.name, path))
     if path.suffix == ".gguf" and path.is_file():
         return _of_gguf(path)
-    if HUB_ID.fullmatch(model):
-        files = library.snapshot(library.repository(model))
-        if files is not None and (files / "config.json").is_file():
-            return read_config(Checkpoint(model, files))
+    if not HUB_ID.fullmatch(model):
+        raise Refused(str(Refused.value("model", model, ACCEPTED)), field="model", code="model")
+    files = library.snapshot(library.repository(model))
+    if files is not None and (files / "config.json").is_file():
+        return read_config(Checkpoint(model, files))
     with tempfile.TemporaryDirectory() as scratch:
         return read_config(hub.configuration(hub.describe(model), Path(scratch)))
 

@@ -260,8 +260,7 @@ class Client(Blocking):
             answer = answers.get(timeout=seconds)
         except queue.Empty:
             self._asked.remove(id)
-            c = self.connection
-            text = f"The engine {c.name!r} (process {c.pid}) did not answer within {seconds:g} s."
+            text = f"{self.connection} did not answer within {seconds:g} s."
             raise EngineError(text, code="timeout") from None
         if isinstance(answer, EngineError):
             raise answer

@@ -65,8 +65,11 @@ class Connection:
         """Whether the engine's process can be looked at from here."""
         if self.control.startswith("ipc://"):
             return True
-        host = tcp_host(self.control)
-        return self.pid > 0 and (host == "localhost" or _is_loopback(host))
+        return self.pid > 0 and is_loopback(tcp_host(self.control))
+
+    def __str__(self) -> str:
+        where = f"process {self.pid}" if self.pid else f"at {self.control}"
+        return f"The engine {self.name!r} ({where})"
 
     def process_alive(self) -> bool:
         """Whether the engine's process still runs, and is not another one that got its number."""
@@ -432,8 +435,9 @@ def tcp_host(address: str) -> str:
     return address.removeprefix("tcp://").rpartition(":")[0].strip("[]")
 
 
-def _is_loopback(host: str) -> bool:
+def is_loopback(host: str) -> bool:
+    """Whether an address reaches this machine alone."""
     try:
-        return ipaddress.ip_address(host).is_loopback
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False

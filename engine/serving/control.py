@@ -435,7 +435,7 @@ def describe(report: ReconfigureReport) -> str:
 
 def forbidden(message: ClientMessage, user: str) -> Failed:
     """The answer to who may not ask for that."""
-    verb = type(message).__name__.lower()
+    verb = type(message).__name__.lower().replace("shutdown", "stop")
     text = f"The key {user!r} may not {verb} this engine; one made with `pagedeck keys add --operator` may."
     return Failed(id=message.id, code="forbidden", message=text)
 

@@ -172,7 +172,9 @@ def test_the_command_line_makes_uses_and_revokes_a_key(
     assert main(["keys", "list"]) == 0
     assert "only you can connect" in capsys.readouterr().err
     assert main(["keys", "add", "alice"]) == 0
-    assert mode(tmp_path / "alice.json") == 0o600 and "alice.json connects to tcp://" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert mode(tmp_path / "alice.json") == 0o600 and "alice.json connects to tcp://127.0.0.1:" in said
+    assert "for a client on another, state --address tcp://HOST:" in said
     assert main(["status", "--connection", "alice.json"]) == 0
     assert "b · m · ready" in capsys.readouterr().out
     assert main(["keys", "list"]) == 0
@@ -265,7 +267,8 @@ def test_an_address_elsewhere_can_be_stated(runtime: Path, tmp_path: Path, capsy
         "far", "tcp://gpu.example:5555", "tcp://gpu.example:5556"
     )  # fmt: skip
     assert connection.server_key == engine_keys().public
-    assert "do all that you may" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "do all that you may" in said and "this machine's own" not in said
     assert command.show() == 0
     assert "alice  operator  made " in capsys.readouterr().out
     for address in ("gpu.example:1", "tcp://gpu.example", "tcp://x:0", "tcp://x:65535", "ipc:///x", "tcp://a b:1"):
