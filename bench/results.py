@@ -72,6 +72,7 @@ class Results(msgspec.Struct, omit_defaults=True):
     trials: list[Trial] = []
     chosen: dict[str, Any] = {}
     objective: dict[str, Any] = {}
+    limits: dict[str, float] = {}  # what an answer has to keep to be a good one, as figures.Limits names it
     gain: list[float] = []
     changed: list[Changed] = []
     notes: list[str] = []

@@ -80,7 +80,9 @@ def run(
     with Progress() as progress:
         folder = locate(EngineConfig(model=model), progress).folder
         items = wanted.items(folder)
-        found = results.new("run", load=wanted.facts(threads))
+        limits = {"ttft_s": ttft_limit, "itl_s": itl_limit}
+        stated = {name: limit for name, limit in limits.items() if limit is not None}
+        found = results.new("run", load=wanted.facts(threads), limits=stated)
         for turn in range(repeat):
             for name in names:
 
@@ -92,7 +94,7 @@ def run(
                 results.write(found, Path(output))  # what is measured is kept, whatever comes next
     beside = Path(output).with_suffix(".html")
     page.write(found, beside)
-    print(render(found, Limits(ttft_limit, itl_limit)))
+    print(render(found))
     print(f"All samples: {output}; with pictures: {beside}")
     return 0
 
@@ -128,7 +130,7 @@ def summary(*, file: str) -> int:
     return 0
 
 
-def render(found: Results, limits: Limits) -> str:
+def render(found: Results) -> str:
     """A table with a column for each system."""
     names = found.names()
     rows = [["", *names]]
@@ -142,7 +144,8 @@ def render(found: Results, limits: Limits) -> str:
             value = interval(runs, of)
             cells.append(f"{value.value:.3g} ({value.low:.3g} to {value.high:.3g})" if value.value else "–")
         rows.append([f"{figure}, {unit}", *cells])
-    if limits != Limits():
+    if found.limits:
+        limits = Limits(**found.limits)
         cells = [f"{interval(found.repetitions(name), lambda run: goodput(run, limits)).value:.3g}" for name in names]
         rows.append(["goodput, requests/s", *cells])
     failed = [sum(bool(one.error) for run in found.repetitions(name) for one in run) for name in names]

@@ -6,7 +6,10 @@ from pathlib import Path
 
 import pytest
 from pagedeck.bench import variants
+from pagedeck.bench.drive import Outcome
+from pagedeck.bench.results import Run, read
 from pagedeck.bench.workload import Item, make_load
+from pagedeck.cli import main
 from pagedeck.ipc.vocabulary import Refused
 
 
@@ -26,6 +29,20 @@ def test_all_do_the_same_work(
     assert all(one.sent >= one.due and one.ended >= one.arrivals[-1] > one.due for one in run.outcomes)
     if name != "static":
         assert run.engine["steps"] > 5 and 0 < run.engine["device_share"] <= 1 and run.engine["running_most"] >= 1
+
+
+def test_limits_that_are_stated_make_a_goodput_everywhere(
+    tiny_model_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    late = Run("pagedeck", [Outcome(0, 0, 2, [first, 2], [1, 1], 5) for first in (0.5, 0.9, 1.5, 1.9)])
+    monkeypatch.setattr(variants, "measure", lambda *_, **__: late)
+    output = tmp_path / "run.json"
+    words = f"bench run --model {tiny_model_folder} --load burst --requests 4 --threads 1 --ttft-limit 1"
+    assert main([*words.split(), "--output", str(output)]) == 0
+    [told] = [line.split() for line in capsys.readouterr().out.splitlines() if line.startswith("goodput")]
+    assert told[-1] == "1", "two of four within two seconds"
+    assert read(output).limits == {"ttft_s": 1.0}
+    assert "goodput (requests/s with ttft_s 1.0)" in output.with_suffix(".html").read_text(encoding="utf-8")
 
 
 def test_names_and_loads_that_cannot_be(tiny_model_folder: Path) -> None:
