@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from . import figures
 from .drive import Outcome
 from .noise import Interval, interval
-from .results import Results, Trial
+from .results import FULL, Results, Trial
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -112,7 +112,7 @@ def _trials(results: Results) -> str:
 def _runs(results: Results) -> str:
     heads = ["system", "weights", *(f"{name} ({unit})" for name, (unit, _, _) in figures.FIGURES.items()), "failed"]
     rows = []
-    for name in results.names():
+    for name in compared(results):
         runs = results.repetitions(name)
         known = figures_of(results, name)
         precision = next(run.precision for run in results.runs if run.name == name)
@@ -122,7 +122,7 @@ def _runs(results: Results) -> str:
     if results.limits:
         heads.append(f"goodput (requests/s with {escape(_pairs(results.limits))})")
         limits = figures.Limits(**results.limits)
-        for row, name in zip(rows, results.names(), strict=True):
+        for row, name in zip(rows, compared(results), strict=True):
             row.append(_interval(interval(results.repetitions(name), lambda run: figures.goodput(run, limits))))
     note = "<p><small>With the interval that holds the figure with 95 % confidence (bootstrap).</small></p>"
     return "<h2>Figures</h2>" + _turned(heads, rows) + note
@@ -166,14 +166,14 @@ def _table(
 
 
 def _pictures(results: Results) -> str:
-    colours = dict(zip(results.names(), COLOURS * 9, strict=False))
+    colours = dict(zip(compared(results), COLOURS * 9, strict=False))
 
     def shares(of: Callable[[Sequence[Outcome]], list[float]]) -> Draw:
         def draw(axes: Axes) -> None:
-            for name in results.names():
+            for name, colour in colours.items():
                 values = samples(results, name, of)
                 if values:
-                    axes.step(values, [(n + 1) / len(values) for n in range(len(values))], color=colours[name],
+                    axes.step(values, [(n + 1) / len(values) for n in range(len(values))], color=colour,
                               label=name, where="post")  # fmt: skip
             axes.set(xlabel="s", ylabel="share of all", ylim=(0, 1.02))
             axes.set_xlim(left=0)
@@ -182,6 +182,16 @@ def _pictures(results: Results) -> str:
 
     drawn = [_picture(title, shares(of)) for _, title, of in DISTRIBUTIONS]
     return "<h2>Distributions</h2>" + "".join(drawn) + _picture("Requests under way", _under_way(results, colours))
+
+
+def compared(results: Results) -> list[str]:
+    """Names of the runs that are shown beside one another: of a search, under full load, its start and its choice."""
+    if results.kind != "tune":
+        return results.names()
+    wanted = (results.trials[0].settings, results.chosen)
+    return list(
+        dict.fromkeys(run.name for run in results.runs if run.name.startswith(FULL) and run.settings in wanted)
+    )
 
 
 def samples(results: Results, name: str, of: Callable[[Sequence[Outcome]], list[float]]) -> list[float]:
@@ -199,14 +209,14 @@ def figures_of(results: Results, name: str) -> dict[str, Interval]:
 
 def _under_way(results: Results, colours: dict[str, str]) -> Draw:
     def draw(axes: Axes) -> None:
-        for name in results.names():
+        for name, colour in colours.items():
             run = results.repetitions(name)[0]
             moves = sorted([(one.due, 1) for one in run] + [(one.ended, -1) for one in run])
             counts, level = [], 0
             for _, change in moves:
                 level += change
                 counts.append(level)
-            axes.step([at for at, _ in moves], counts, color=colours[name], label=name, where="post")
+            axes.step([at for at, _ in moves], counts, color=colour, label=name, where="post")
         axes.set(xlabel="seconds from the start", ylabel="requests due and not ended")
         axes.set_ylim(bottom=0)
 
