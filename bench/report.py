@@ -189,9 +189,7 @@ def compared(results: Results) -> list[str]:
     if results.kind != "tune":
         return results.names()
     wanted = (results.trials[0].settings, results.chosen)
-    return list(
-        dict.fromkeys(run.name for run in results.runs if run.name.startswith(FULL) and run.settings in wanted)
-    )
+    return list(dict.fromkeys(run.name for run in results.runs if run.name.startswith(FULL) and run.settings in wanted))
 
 
 def samples(results: Results, name: str, of: Callable[[Sequence[Outcome]], list[float]]) -> list[float]:

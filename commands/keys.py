@@ -14,6 +14,7 @@ from ..ipc.folders import write_private
 from ..ipc.keys import add_key, engine_keys, read_keys, revoke_key
 from ..ipc.vocabulary import Refused
 
+
 def add(name: str, *, operator: bool, engine: str | None, address: str | None, output: str | None) -> int:
     """Make a key and write the file that its client connects with."""
     where = _where(engine, address)
