@@ -16,9 +16,12 @@ from . import quantities, theme, words
 from .card import QuietLabel
 from .i18n import Translated
 from .link import EngineLink
+from .paced import Paced
 from .selection import Selection
 from .state import CLASSES
 from .timeline import Timeline, kind_colour, marks_of
+
+FIGURES_MS = 200  # between two updates of the figures; the columns move with every delivery
 
 
 class BatchView(Translated, QWidget):
@@ -32,6 +35,7 @@ class BatchView(Translated, QWidget):
         self._title = QLabel()
         self._title.setProperty("role", "title")
         self._now = QuietLabel()
+        self._figures = Paced(self._write_now, FIGURES_MS, self)
         self._widest = 0  # that the figures were so far
         self._key = _Key()
         self._live = QPushButton()
@@ -69,7 +73,7 @@ class BatchView(Translated, QWidget):
 
     def refresh(self) -> None:
         if self.isVisible():
-            self._write_now()
+            self._figures()
             self.timeline.refresh()
 
     def _write_now(self) -> None:
@@ -125,7 +129,8 @@ class BatchView(Translated, QWidget):
         self.timeline.setAccessibleName(self.tr("Batch timeline, a column a step"))
         self._key.retranslate()
         self._widest = 0
-        self.refresh()
+        self._write_now()
+        self.timeline.refresh()
 
 
 class _Key(QWidget):

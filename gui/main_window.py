@@ -40,6 +40,7 @@ from .log_view import LogView
 from .measure_page import SUFFIX as RESULTS_SUFFIX
 from .measure_page import MeasurePage
 from .models_page import ModelsPage
+from .paced import Paced
 from .player import Player
 from .playground import Playground
 from .rail import PAGES, Rail
@@ -58,6 +59,9 @@ from .welcome import Welcome
 
 #: The newest sentence stays in the status bar at least so long before an event's may replace it.
 HOLD_MS = 6000
+
+#: Between two events in the status bar; of more, the last is said.
+EVENTS_MS = 250
 
 #: How far the left and right keys go in a recording.
 SKIP_MS = 5000
@@ -227,6 +231,7 @@ class MainWindow(Translated, QMainWindow):
         self.said.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Preferred)
         self.said.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
         self._said_event: Event | None = None  # worded again when the language changes
+        self._say_event = Paced(self._show_event, EVENTS_MS, self)
         self.statusBar().addWidget(self.said, 1)
         self.statusBar().setSizeGripEnabled(False)
         self.statusBar().setContentsMargins(2 * theme.GRID, 0, 2 * theme.GRID, 0)
@@ -349,7 +354,11 @@ class MainWindow(Translated, QMainWindow):
         important = event.level in ("warning", "error")
         if (event.kind in _SAID_IN_STATUS or important) and (important or not self._hold.isActive()):
             self._said_event = event
-            self._show_said(words.event(event))
+            self._show_event() if important else self._say_event()
+
+    def _show_event(self) -> None:
+        if self._said_event is not None:
+            self._show_said(words.event(self._said_event))
 
     def _show_said(self, text: str) -> None:
         self.said.setText(text.replace("\n", " · "))
