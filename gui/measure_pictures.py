@@ -87,7 +87,7 @@ class Distribution(Picture):
             series.append(Series(name, colour, 2.0))
             medians.append("–" if middle is None else f"P50 {quantities.duration(middle)}")
         self.key.show_values(series, medians)
-        self.plot.setYRange(0, 1.02, padding=0)
+        self.plot.setYRange(0, 1.06, padding=0)
         self.plot.setXRange(0, 1.03 * longest, padding=0)
 
 

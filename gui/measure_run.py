@@ -24,8 +24,8 @@ class MeasureRun(Translated, QWidget):
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self.command: MeasureCommand | None = None
-        self.text = QLabel()
-        self.text.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Preferred)
+        self.doing = QLabel()
+        self.doing.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Preferred)
         self.progress = QProgressBar(maximum=1000, textVisible=False)
         self.cancel_button = QPushButton()
         self.cancel_button.clicked.connect(self.cancel)
@@ -33,7 +33,7 @@ class MeasureRun(Translated, QWidget):
         self._patience.timeout.connect(self._kill)
         told = QVBoxLayout()
         told.setSpacing(theme.GRID // 2)
-        told.addWidget(self.text)
+        told.addWidget(self.doing)
         told.addWidget(self.progress)
         row = QHBoxLayout(self)
         row.setContentsMargins(3 * theme.GRID, theme.GRID, 2 * theme.GRID, theme.GRID)
@@ -78,8 +78,8 @@ class MeasureRun(Translated, QWidget):
     def _progressed(self, text: str, share: float | None) -> None:
         if self.command is not None and self.command.interrupted:
             return
-        self.text.setText(engine_texts.say(text))
-        self.text.setToolTip(self.text.text())
+        self.doing.setText(engine_texts.say(text))
+        self.doing.setToolTip(self.doing.text())
         self.progress.setMaximum(0 if share is None else 1000)
         if share is not None:
             self.progress.setValue(round(1000 * share))

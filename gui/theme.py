@@ -286,6 +286,9 @@ def style_sheet(palette: Palette) -> str:
         background: {palette.surface}; }}
     QRadioButton::indicator:checked {{
         border: 3px solid {palette.accent}; width: 6px; height: 6px; background: {palette.on_accent}; }}
+    QCheckBox::indicator:unchecked {{
+        width: 12px; height: 12px; border: 1px solid {palette.muted}; border-radius: 2px;
+        background: {palette.surface}; }}
     QRadioButton:focus {{ color: {palette.accent}; }}
     QFrame[role="card"] {{ background: {palette.surface}; border: 1px solid {palette.line}; border-radius: 8px; }}
     QFrame[role="banner"] {{ background: {chosen}; border-bottom: 1px solid {palette.line}; }}

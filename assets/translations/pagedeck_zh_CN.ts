@@ -515,7 +515,7 @@
     </message>
     <message>
         <source>A colour a request, in place of shades of classes</source>
-        <translation>每个请求一种颜色，而不按类别分深浅</translation>
+        <translation>每个请求一种颜色，而不按优先级分深浅</translation>
     </message>
     <message>
         <source>Batch timeline, a column a step</source>
@@ -585,7 +585,7 @@
     </message>
     <message>
         <source>class</source>
-        <translation>类别</translation>
+        <translation>优先级</translation>
     </message>
     <message>
         <source>reference count</source>
@@ -2151,7 +2151,7 @@
     <name>MainWindow</name>
     <message>
         <source>The engine restarts with %1</source>
-        <extracomment>The newest sentence stays in the status bar at least so long before an event&apos;s may replace it. How far the left and right keys go in a recording.</extracomment>
+        <extracomment>The newest sentence stays in the status bar at least so long before an event&apos;s may replace it. Between two events in the status bar; of more, the last is said. How far the left and right keys go in a recording.</extracomment>
         <translation>引擎正以 %1 重新启动</translation>
     </message>
     <message>

@@ -8,6 +8,7 @@ import pytest
 from pagedeck.gui import i18n, theme
 from pagedeck.gui.app import parser
 from pagedeck.gui.banner import brief
+from pagedeck.gui.choice import Choice
 from pagedeck.gui.main_window import MainWindow
 from pagedeck.gui.rail import PAGES
 from pagedeck.gui.session import EngineSession
@@ -15,7 +16,16 @@ from pagedeck.gui.state import ConnectionState
 from pagedeck.ipc.protocol import Reconfigure, Reconfigured, ReconfigureReport, Submit
 from pagedeck.ipc.telemetry import Event, RequestRow
 from PySide6.QtCore import QEvent, QPoint, QSettings, Qt
-from PySide6.QtWidgets import QAbstractScrollArea, QApplication, QLabel, QScrollArea, QToolButton, QWidget
+from PySide6.QtWidgets import (
+    QAbstractScrollArea,
+    QApplication,
+    QLabel,
+    QScrollArea,
+    QStyle,
+    QStyleOptionComboBox,
+    QToolButton,
+    QWidget,
+)
 from pytestqt.qtbot import QtBot
 
 from .feeder import Feeder
@@ -47,7 +57,7 @@ def test_every_page_by_key_and_by_rail(window: MainWindow, qtbot: QtBot) -> None
         window.activateWindow()
     pages = []
     for place, page in enumerate(PAGES, 1):
-        qtbot.keyClick(window, Qt.Key(Qt.Key.Key_0 + place), Qt.KeyboardModifier.ControlModifier)
+        qtbot.keyClick(window, Qt.Key(Qt.Key.Key_0 + place % 10), Qt.KeyboardModifier.ControlModifier)
         assert window.rail.current == page.key
         pages.append(window.pages.currentWidget())
     assert len({*pages}) == len(PAGES)
@@ -303,3 +313,24 @@ def test_what_is_not_the_apps_own_goes_to_the_engine() -> None:
     options, rest = parser().parse_known_args(["--theme", "dark", "--model", "tiny", "-n", "x", "--block-size", "64"])
     assert (options.theme, options.name) == ("dark", "x")
     assert rest == ["--model", "tiny", "--block-size", "64"]
+
+
+def test_no_choice_is_cut_when_the_language_changes(window: MainWindow, languages: i18n.Languages) -> None:
+    for language in (i18n.Language.CHINESE, i18n.Language.ENGLISH):
+        languages.switch(language)
+        for page in PAGES:
+            window.rail.choose(page.key)
+            QApplication.processEvents()
+            for choice in window.findChildren(Choice):
+                if choice.isVisible():
+                    texts = [choice.itemText(place) for place in range(choice.count())]
+                    widest = max((choice.fontMetrics().horizontalAdvance(text) for text in texts), default=0)
+                    assert room_for_text(choice) >= widest, (page.key, texts)
+
+
+def room_for_text(choice: Choice) -> int:
+    option = QStyleOptionComboBox()
+    option.initFrom(choice)
+    option.frame = True
+    field = QStyle.SubControl.SC_ComboBoxEditField
+    return choice.style().subControlRect(QStyle.ComplexControl.CC_ComboBox, option, field, choice).width()

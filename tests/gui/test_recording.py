@@ -11,6 +11,8 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
+from pagedeck.bench.traces import read_trace
+from pagedeck.gui.export import write_trace
 from pagedeck.gui.link import EngineLink
 from pagedeck.gui.recorder import Recorder, keyframe
 from pagedeck.gui.recording import MAGIC, Frame, Header, Recording, Writer
@@ -18,7 +20,7 @@ from pagedeck.gui.replay import Replay
 from pagedeck.gui.state import LATENCY_COLUMNS, STEP_COLUMNS, EngineView, TierView
 from pagedeck.ipc.endpoint import Connection
 from pagedeck.ipc.protocol import DescribeRequest, Failed, Finished, Submit
-from pagedeck.ipc.telemetry import decode_frames, encode_frames
+from pagedeck.ipc.telemetry import Event, decode_frames, encode_frames
 from pagedeck.ipc.vocabulary import Refused, SamplingParams
 from pytestqt.qtbot import QtBot
 
@@ -96,6 +98,17 @@ def write(path: Path, seen_at: Callable[[int, EngineView], None] = lambda at, vi
         writer.flush()
         seen_at(at, view)
     writer.close()
+
+
+def test_a_recording_is_a_load_that_can_be_repeated(made: Path, tmp_path: Path) -> None:
+    recording = Recording(made)
+    frames = [record for n in range(len(recording)) for record in recording.records(n) if isinstance(record, Frame)]
+    events = [message for frame in frames if isinstance(message := frame.message(), Event)]
+    ended = {event.row.number: event.row for event in events if event.kind == "finished" and event.row is not None}
+    write_trace(recording, tmp_path / "trace.jsonl")
+    lines = read_trace(tmp_path / "trace.jsonl")
+    assert len(lines) == len(ended) > 3
+    assert sorted(line.prompt_tokens for line in lines) == sorted(row.prompt_tokens for row in ended.values())
 
 
 def test_every_moment_is_shown_as_it_was_forwards_and_backwards(tmp_path: Path, qtbot: QtBot) -> None:
