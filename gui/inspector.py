@@ -30,6 +30,7 @@ from ..ipc.telemetry import RequestRow
 from ..ipc.vocabulary import PRIORITIES, BlockState, RequestState, priority_name
 from . import quantities, request_model, theme, words
 from .block_chips import BlockChips
+from .choice import Choice
 from .i18n import Translated, fill_in
 from .link import EngineLink
 from .prefix_tree import PrefixTree
@@ -115,7 +116,7 @@ class RequestSection(QWidget):
         self._table_title, self._output_title, self._prompt_title = QLabel(), QLabel(), QLabel()
         for label in (self._table_title, self._output_title, self._prompt_title):
             label.setProperty("role", "muted")
-        self.sample = QComboBox()
+        self.sample = Choice()
         self.chips = BlockChips(self._describe_chip)
         self._chips_scroll = plain_scroll(self.chips)
         self._chips_scroll.setFocusPolicy(Qt.FocusPolicy.NoFocus)

@@ -8,7 +8,6 @@ from PySide6.QtCore import Qt
 from PySide6.QtGui import QShowEvent
 from PySide6.QtWidgets import (
     QButtonGroup,
-    QComboBox,
     QHBoxLayout,
     QLabel,
     QPushButton,
@@ -21,6 +20,7 @@ from ..ipc.vocabulary import PRIORITIES
 from . import quantities, theme, words
 from .card import QuietLabel
 from .chart import Chart, Series, in_pairs
+from .choice import Choice
 from .histogram import Histogram
 from .i18n import Translated, fill_in
 from .link import EngineLink
@@ -46,7 +46,7 @@ class LatencyView(Translated, QWidget):
         self.histograms = {name: Histogram() for name in LATENCIES}
         self.machine = MachineView()
         self.sheets = QStackedWidget()
-        self.classes = QComboBox()
+        self.classes = Choice()
         for kind in ("", *PRIORITIES):
             self.classes.addItem("", kind)
         self.classes.currentIndexChanged.connect(self.refresh)

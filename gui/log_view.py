@@ -12,7 +12,6 @@ from PySide6.QtGui import QColor, QFontMetrics, QGuiApplication, QKeySequence, Q
 from PySide6.QtWidgets import (
     QAbstractItemView,
     QCheckBox,
-    QComboBox,
     QHBoxLayout,
     QHeaderView,
     QLabel,
@@ -25,6 +24,7 @@ from PySide6.QtWidgets import (
 
 from ..ipc.telemetry import Event
 from . import theme, words
+from .choice import Choice
 from .i18n import Translated, fill_in
 from .link import EngineLink
 from .plain_cells import Cell, PlainCells
@@ -165,7 +165,7 @@ class LogView(Translated, QWidget):
         self.model = LogModel()
         self._replayed = False  # whether a recording's lines are shown
         self._pending: list[Line] = [self._line(event) for event in link.view.events]
-        self.level = QComboBox()
+        self.level = Choice()
         for level in LEVELS:
             self.level.addItem("", level)
         self.level.setCurrentIndex(LEVELS.index("info"))

@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from PySide6.QtCore import QLocale, Signal
-from PySide6.QtWidgets import QComboBox, QLabel, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QLabel, QVBoxLayout, QWidget
 
 from ..ipc.presets import Preset, Text, presets
 from . import theme
+from .choice import Choice
 
 
 def matching(values: Mapping[str, Any]) -> Preset | None:
@@ -39,7 +40,7 @@ class PresetChooser(QWidget):
         self._own = 0  # settings of it that have another value
         self._title, self._when = QLabel(), QLabel(wordWrap=True)
         self._when.setProperty("role", "muted")
-        self.box = QComboBox()
+        self.box = Choice()
         self.box.setFixedWidth(22 * theme.GRID)
         self.box.addItem("", "")
         for name in presets():

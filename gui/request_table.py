@@ -28,7 +28,6 @@ from PySide6.QtGui import (
 )
 from PySide6.QtWidgets import (
     QAbstractItemView,
-    QComboBox,
     QHBoxLayout,
     QLabel,
     QLineEdit,
@@ -47,6 +46,7 @@ from ..ipc.telemetry import RequestRow
 from ..ipc.vocabulary import PRIORITIES, RequestState
 from . import theme, words
 from .as_code import as_code
+from .choice import Choice
 from .i18n import Translated, fill_in
 from .link import EngineLink
 from .plain_cells import PlainCells
@@ -131,10 +131,10 @@ class RequestTable(Translated, QWidget):
 
         self.filter = QLineEdit(clearButtonEnabled=True)
         self.filter.setMinimumWidth(16 * theme.GRID)
-        self.which = QComboBox()
+        self.which = Choice()
         for states in (None, _LIVE, _ENDED):
             self.which.addItem("", states)
-        self.grouping = QComboBox()
+        self.grouping = Choice()
         for grouping in Grouping:
             self.grouping.addItem("", grouping)
         self.count = QLabel()

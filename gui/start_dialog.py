@@ -5,7 +5,6 @@ from __future__ import annotations
 import shlex
 
 from PySide6.QtWidgets import (
-    QComboBox,
     QDialog,
     QDialogButtonBox,
     QFileDialog,
@@ -21,6 +20,7 @@ from PySide6.QtWidgets import (
 from ..ipc.presets import presets
 from ..ipc.vocabulary import Refused
 from . import engine_texts, theme
+from .choice import Choice
 from .engine_list import EngineList
 from .i18n import Translated
 from .presets import said
@@ -38,7 +38,7 @@ class StartDialog(Translated, QDialog):
         self.settings.setFont(theme.mono_font())
         self.browse = QPushButton()
         self.browse.clicked.connect(self._choose_folder)
-        self.preset = QComboBox()
+        self.preset = Choice()
         self.preset.addItem("", "")
         for name in presets():
             self.preset.addItem("", name)

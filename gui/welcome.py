@@ -8,7 +8,6 @@ from typing import Any
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import (
     QButtonGroup,
-    QComboBox,
     QDialog,
     QFileDialog,
     QGridLayout,
@@ -22,6 +21,7 @@ from PySide6.QtWidgets import (
 )
 
 from . import engine_texts, theme
+from .choice import Choice
 from .i18n import Language, Languages, Translated
 from .icons import app_icon
 from .model_card import Estimate
@@ -49,7 +49,7 @@ class Welcome(Translated, QDialog):
         self._icon.setPixmap(app_icon().pixmap(48, 48))
         self.title.setProperty("role", "title")
         self.language_label, self.model_label = QLabel(), QLabel()
-        self.language = QComboBox()
+        self.language = Choice()
         for language in Language:
             self.language.addItem(language.own_name, language)
         self.language.setCurrentIndex(self.language.findData(languages.current))
