@@ -135,6 +135,7 @@ def test_it_explains_why_a_model_cannot_be_had(hub: FakeHub, models: Command, mo
     assert "The hub has no model owner/other" in models.refusal("show", "owner/other")
     assert "such as owner/name" in models.refusal("fetch", "a folder")
     assert "a folder with config.json and safetensors, or a GGUF file" in models.refusal("show", "/no/such/folder")
+    assert "or a GGUF file" in models.refusal("show", "no_such/file.gguf")
     weights = hub.files.pop("model.safetensors")
     assert "no safetensors" in models.refusal("fetch", MODEL)
     hub.files["model.safetensors"] = weights

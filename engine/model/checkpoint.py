@@ -18,7 +18,7 @@ from .convert import convert_gguf
 
 Report = Callable[[str, float | None], None]
 
-HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
+HUB_ID = re.compile(r"(?!.*\.gguf$)[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 HUB_FILES = ["*.json", "*.safetensors", "*.model", "*.txt", "*.jinja"]
 HUB_DUPLICATES = ["original/*", "consolidated*", "onnx/*"]
 PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl")
