@@ -128,9 +128,10 @@ def test_a_terminated_engine_finishes_first(engine_process: Any) -> None:
 
 def test_loading_says_what_takes_long_from_the_start(engine_process: Any) -> None:
     with engine_process(ready=False) as engine, Client(engine.connection) as client:
-        said = {client.status().detail}
+        said: set[str] = set()
         with client.subscribe([TOPIC_EVENT]) as events:
-            while client.status().state == "loading" and "Importing transformers" not in said:
+            while (status := client.status()).state == "loading" and "Importing transformers" not in said:
+                said.add(status.detail)  # an event before the subscription reached the engine is not told
                 _, _, event = events.receive(timeout=60) or (None, 0, None)
                 said |= {event.text} if isinstance(event, Event) else set()
         assert "Importing transformers" in said

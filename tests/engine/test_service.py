@@ -606,7 +606,7 @@ def test_stats_tell_rates_rows_that_changed_and_last_sequences(serve: Callable[.
         assert stream.finished
         last_step = 0
         rows = []
-        while not rows:
+        while not rows or rows[-1].state != "finished":  # a second may end while it runs
             topic, sequence, message = telemetry.receive(timeout=60) or (b"", 0, None)
             if topic == TOPIC_STEP:
                 last_step = sequence
@@ -617,7 +617,7 @@ def test_stats_tell_rates_rows_that_changed_and_last_sequences(serve: Callable[.
         assert message.sequences["step"] == last_step and message.finished == 1
         assert message.latency["ttft"].count == 1 and message.memory_bytes > 0
         counted = {name: np.frombuffer(h["normal"].counts, "<u4").sum() for name, h in message.histograms.items()}
-        assert counted == {"ttft": 1, "itl": 29, "queue": 1, "e2e": 1}
+        assert counted == {"ttft": 1, "itl": 29, "queue": 1, "e2e": 1, "prefill": 1, "decode": 1}
         assert message.machine is not None and message.machine.memory_total > message.machine.memory_used > 0
         _, _, later = telemetry.receive(timeout=60) or (b"", 0, None)
         assert isinstance(later, Stats) and later.requests == []
@@ -674,14 +674,14 @@ def test_a_snapshot_larger_than_a_message_is_refused(serve: Callable[..., Runnin
 def test_hearts_beat_during_a_long_step(serve: Callable[..., Running], monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (switchboard, line):
         monkeypatch.setattr(module, "HEARTBEAT_S", 0.05)
-        monkeypatch.setattr(module, "GONE_AFTER_S", 1.0)
+        monkeypatch.setattr(module, "GONE_AFTER_S", 2.0)
     running = serve(runner=GatedMemory(512))
     with Client(running.connection) as client, Client(running.connection) as other:
         stream = ask(client, 1, max_tokens=3)
         running.engine.runner.wait_for_step()
         assert other.status().state == "ready"
         with pytest.raises(EngineError) as error:  # longer than either side's patience
-            other.request(GetSnapshot(), timeout=2.0)
+            other.request(GetSnapshot(), timeout=4.0)
         assert error.value.code == "timeout" and not isinstance(error.value, EngineGone)
         running.engine.runner.gate.set()
         assert stream.token_ids() == expected(1, 3)

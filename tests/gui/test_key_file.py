@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,8 @@ from pagedeck.gui.link import EngineLink
 from pagedeck.gui.session import EngineSession
 from pagedeck.gui.state import ConnectionState
 from pagedeck.ipc.client import Client
-from pagedeck.ipc.protocol import Failed, Reconfigure
+from pagedeck.ipc.protocol import Failed, Finished, Reconfigure, Submit
+from pagedeck.ipc.vocabulary import SamplingParams
 from pytestqt.qtbot import QtBot
 
 from ..ipc.conftest import Board
@@ -54,6 +55,32 @@ def test_the_window_attaches_with_a_keys_file_until_it_is_revoked(
     assert "key" in link.view.detail
     with Client(engine.connection) as owner:
         assert owner.status().state == "ready"
+
+
+def test_with_a_keys_file_a_real_engine_answers_what_it_may(
+    qtbot: QtBot, session: EngineSession, engine_process: Any, tmp_path: Path
+) -> None:
+    with engine_process(listen="tcp://127.0.0.1:0") as engine:
+
+        def wait(until: Callable[[], bool]) -> None:
+            """Over TCP the window cannot see that an engine died: it is this test that says so."""
+            qtbot.waitUntil(lambda: until() or engine.process.poll() is not None, timeout=2 * WAIT_MS)
+            assert engine.process.poll() is None, "the engine ended:\n" + "\n".join(engine.log)
+
+        file = tmp_path / "alice.json"
+        assert keys.add("alice", operator=False, engine="test", address=None, output=str(file)) == 0
+        link = session.link
+        session.open(str(file))
+        wait(lambda: link.view.connection == ConnectionState.READY)
+        told: list[Any] = []
+        sampling = SamplingParams(max_tokens=5, temperature=0.0, ignore_eos=True)
+        link.submit(Submit(token_ids=[5] * 20, sampling=sampling), told.append)
+        wait(lambda: bool(told) and isinstance(told[-1], Finished | Failed))
+        assert isinstance(told[-1], Finished) and told[-1].output_tokens == 5
+        refused: list[Any] = []
+        link.request(Reconfigure(changes={"block_size": 32}), refused.append)
+        wait(lambda: bool(refused))
+        assert refused[0].code == "forbidden"
 
 
 def test_a_file_that_others_may_read_is_refused_with_what_to_do(

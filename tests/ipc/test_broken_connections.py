@@ -56,7 +56,7 @@ def cable(board: Callable[..., Any], tmp_path: Path) -> Iterator[Callable[[Any],
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (line, switchboard):
         monkeypatch.setattr(module, "HEARTBEAT_S", 0.03)
-        monkeypatch.setattr(module, "GONE_AFTER_S", 1.0)
+        monkeypatch.setattr(module, "GONE_AFTER_S", 2.0)
 
 
 def next_submit(made: Any) -> str:
