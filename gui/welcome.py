@@ -103,7 +103,7 @@ class Welcome(Translated, QDialog):
         foot.addWidget(self.look_button)
         foot.addStretch(1)
         foot.addWidget(self.start_button)
-        layout = QVBoxLayout(self)
+        self._column = layout = QVBoxLayout(self)
         layout.setContentsMargins(*[3 * theme.GRID] * 4)
         layout.setSpacing(2 * theme.GRID)
         layout.addLayout(head)
@@ -191,7 +191,7 @@ class Welcome(Translated, QDialog):
         self.problem.setVisible(bool(self.problem.text()))
         self.look_button.setEnabled(bool(self.model) and not asking)
         self.start_button.setEnabled(bool(self.model))
-        needed = self.layout().totalHeightForWidth(self.width())
+        needed = self._column.totalHeightForWidth(self.width())
         if needed > self.height():  # grows with what is told, and never shrinks under the pointer
             self.resize(self.width(), needed)
 
