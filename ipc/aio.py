@@ -266,8 +266,7 @@ class AsyncClient(Awaiting):
             self._send(message)
             reply = await asyncio.wait_for(answer, seconds)
         except TimeoutError:
-            c = self.connection
-            text = f"The engine {c.name!r} (process {c.pid}) did not answer within {seconds:g} s."
+            text = f"{self.connection} did not answer within {seconds:g} s."
             raise EngineError(text, code="timeout") from None
         finally:
             self._asked.remove(message.id)

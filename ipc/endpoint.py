@@ -228,7 +228,7 @@ def find(name: str | None = None) -> Connection:
     if not live:
         raise Refused("No engine runs; start one with `pagedeck serve`.", field="name")
     if len(live) > 1:
-        raise Refused(f"Several engines run: {names}; say which one with --name.", field="name")
+        raise Refused(f"Several engines run: {names}; say which: --name NAME, or in code its name.", field="name")
     return live[0]
 
 

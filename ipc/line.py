@@ -239,7 +239,5 @@ class Line:
         if c.local and not c.process_alive():
             return EngineGone(f"The engine {c.name!r} ended (process {c.pid}).")
         if self._asked is not None and now - self._asked > GONE_AFTER_S:
-            return EngineGone(
-                f"The engine {c.name!r} (process {c.pid}) has not answered for {now - self._asked:.0f} s."
-            )
+            return EngineGone(f"{c} has not answered for {now - self._asked:.0f} s.")
         return self.refusal()
