@@ -14,6 +14,9 @@ from .measure_command import INTERRUPTED, MeasureCommand
 #: What does not end by itself so long after it was asked to is killed.
 PATIENCE_MS = 30_000
 
+#: The window waits so long for it when it closes.
+CLOSING_MS = 3_000
+
 
 class MeasureRun(Translated, QWidget):
     """One run at a time, hidden when there is none. ``ended``: whether it came to its end, and else why not (empty
@@ -65,11 +68,13 @@ class MeasureRun(Translated, QWidget):
 
     def stop(self) -> None:
         """End it without a word, as the window closes."""
-        if self.command is not None:
-            self.command.interrupt()
-            self.command.waitForFinished(3000)
-            self.command.stop()
-            self.command = None
+        command, self.command = self.command, None
+        if command is None:
+            return
+        command.ended.disconnect(self._ended)
+        command.interrupt()
+        if not command.waitForFinished(CLOSING_MS):
+            command.stop()
 
     def _kill(self) -> None:
         if self.command is not None:

@@ -134,6 +134,18 @@ def test_what_cannot_be_measured_says_why(page: MeasurePage, tmp_path: Path, qtb
     assert said.args[1] == "error" and "no-model" in said.args[0]
 
 
+def test_a_window_that_closes_ends_what_it_measures(
+    page: MeasurePage, window: MainWindow, tmp_path: Path, qtbot: QtBot
+) -> None:
+    page.run.begin(["bench", "run", "--output", str(tmp_path / "run.json"), "--model", str(tmp_path / "none")])
+    command = page.run.command
+    assert command is not None
+    qtbot.waitUntil(lambda: command.state() == command.ProcessState.Running, timeout=SOON_MS)
+    with qtbot.assertNotEmitted(page.run.ended):
+        window.quit()
+        qtbot.waitUntil(lambda: not page.run.running, timeout=SOON_MS)
+
+
 def test_claims_are_chosen_and_shown(
     page: MeasurePage, write: Callable[[str, Results], Path], qtbot: QtBot, languages: i18n.Languages
 ) -> None:
