@@ -110,6 +110,9 @@ def parser() -> argparse.ArgumentParser:
         "--exit-with-parent", action="store_true", help="stop when standard input closes: when the starter is gone"
     )
     serve.add_argument(
+        "--private", action="store_true", help="for programs: whoever names no engine does not mean this one"
+    )
+    serve.add_argument(
         "--kv-events", metavar="ADDRESS", nargs="?", const=KV_EVENTS_ADDRESS, help="publish what the prefix cache "
         "stores and gives up, unencrypted, in the format of vLLM's KV events (without an address: %(const)s)",
     )  # fmt: skip

@@ -51,6 +51,7 @@ def serve(options: argparse.Namespace) -> int:
             name=name,
             listen=options.listen,
             owned=options.exit_with_parent,
+            private=options.private,
             kv_events=options.kv_events,
             kv_events_replay=options.kv_events_replay,
             progress=Progress() if sys.stderr.isatty() else None,  # elsewhere the log says enough

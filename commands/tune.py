@@ -27,6 +27,9 @@ from .load import LoadOptions
 from .settings import PATIENCE_S, describe
 from .terminal import Progress, table
 
+#: Requests of a load, below which nothing can be said of settings.
+LEAST = 5
+
 UNDO = "tune-undo.json"
 
 
@@ -68,6 +71,8 @@ def tune(
     with Progress() as progress:
         folder = locate(EngineConfig(model=model), progress).folder
         items = wanted.items(folder)
+        if len(items) < LEAST:
+            raise Refused.value("requests", len(items), f"an integer from {LEAST}, so that a gain differs from noise")
         with started(folder, threads, progress) as client, Witness(client) as witness:
             client.timeout = PATIENCE_S
             search = Search(client, witness, items, aim, deadline=deadline, report=progress, kept=kept, keep=keep)

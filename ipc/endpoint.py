@@ -59,6 +59,7 @@ class Connection:
     model: str = ""
     started: float = 0.0
     path: str = ""  # of the file itself
+    private: bool = False  # made by a program for itself: nobody means it who names none
 
     @property
     def local(self) -> bool:
@@ -205,7 +206,8 @@ def list_connections() -> list[Connection]:
 
 
 def find(name: str | None = None) -> Connection:
-    """The engine of that name (or the connection file at that path); without a name, the only one that runs.
+    """The engine of that name (or the connection file at that path); without a name, the only one that runs, not
+    counting those that programs made for themselves where there is another.
 
     Raises:
         Refused: there is none, or no name was given and several run.
@@ -227,6 +229,8 @@ def find(name: str | None = None) -> Connection:
         raise Refused(f"No engine named {name!r} runs" + (f"; these do: {names}." if names else "."), field="name")
     if not live:
         raise Refused("No engine runs; start one with `pagedeck serve`.", field="name")
+    live = [connection for connection in live if not connection.private] or live
+    names = ", ".join(c.name for c in live)
     if len(live) > 1:
         raise Refused(f"Several engines run: {names}; say which: --name NAME, or in code its name.", field="name")
     return live[0]
@@ -303,8 +307,16 @@ class Endpoint:
         remove_connection(self.connection)
 
 
-def bind(context: zmq.Context[zmq.Socket[bytes]], *, name: str, listen: str | None, model: str, log: str) -> Endpoint:
-    """Open an engine's sockets and claim its name.
+def bind(
+    context: zmq.Context[zmq.Socket[bytes]],
+    *,
+    name: str,
+    listen: str | None,
+    model: str,
+    log: str,
+    private: bool = False,
+) -> Endpoint:
+    """Open an engine's sockets and claim its name; ``private`` as in :class:`Connection`.
 
     ``listen`` None is ``ipc`` in the runtime folder (loopback TCP on systems without it); ``tcp://HOST:PORT`` is TCP
     with CURVE, telemetry on the port after it; port 0 lets the system choose both.
@@ -315,9 +327,8 @@ def bind(context: zmq.Context[zmq.Socket[bytes]], *, name: str, listen: str | No
     check_free(name)
     epoch = uuid.uuid4().hex
     control, telemetry = context.socket(zmq.ROUTER), context.socket(zmq.XPUB)
-    endpoint = Endpoint(
-        control, telemetry, Connection(name, os.getpid(), epoch, PROTOCOL_VERSION, "", "", log=log, model=model)
-    )
+    connection = Connection(name, os.getpid(), epoch, PROTOCOL_VERSION, "", "", log=log, model=model, private=private)
+    endpoint = Endpoint(control, telemetry, connection)
     try:
         for socket in (control, telemetry):
             set_defaults(socket)

@@ -32,7 +32,17 @@ class Engine:
     def __init__(self, name: str, arguments: Sequence[str] = ()) -> None:
         self.name = name
         self._output = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the process
-        command = [sys.executable, "-m", "pagedeck", "serve", "--name", name, "--exit-with-parent", *arguments]
+        command = [
+            sys.executable,
+            "-m",
+            "pagedeck",
+            "serve",
+            "--name",
+            name,
+            "--exit-with-parent",
+            "--private",
+            *arguments,
+        ]
         self._child = subprocess.Popen(
             command,
             stdin=subprocess.PIPE,  # closes when this process ends, which ends the engine

@@ -101,6 +101,7 @@ def serve(
     name: str = "pagedeck",
     listen: str | None = None,
     owned: bool = False,
+    private: bool = False,
     kv_events: str | None = None,
     kv_events_replay: str | None = None,
     progress: Progress | None = None,
@@ -108,15 +109,15 @@ def serve(
     """Run an engine until it is told to stop; returns the process's exit code.
 
     ``listen`` is an address for TCP (``tcp://HOST:PORT``), None the private default. An ``owned`` engine ends when its
-    standard input does, unless it was released. Events of the prefix cache are published at ``kv_events`` and repeated
-    at ``kv_events_replay``, if these addresses are given. SIGTERM and SIGINT let requests go on for ``DRAIN_S``
-    seconds, and end everything at once when they come again. ``progress`` is told what loading does and how far it is,
-    and once nothing (an empty text) when that is over.
+    standard input does, unless it was released. A ``private`` one is found by its name alone. Events of the prefix
+    cache are published at ``kv_events`` and repeated at ``kv_events_replay``, if these addresses are given. SIGTERM and
+    SIGINT let requests go on for ``DRAIN_S`` seconds, and end everything at once when they come again. ``progress`` is
+    told what loading does and how far it is, and once nothing (an empty text) when that is over.
     """
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
     try:
         log = state_folder() / f"{name}.log"
-        endpoint = bind(context, name=name, listen=listen, model=config.model, log=str(log))
+        endpoint = bind(context, name=name, listen=listen, model=config.model, log=str(log), private=private)
         events = _publish_events(context, endpoint, kv_events, kv_events_replay)
     except Refused as refused:
         print(f"pagedeck: {refused}", file=sys.stderr, flush=True)
@@ -236,12 +237,13 @@ class Service:
         connection = self._endpoint.connection
         events = EventHandler(connection.epoch, lambda event: self._switchboard.publish(TOPIC_EVENT, event))
         ROOT.addHandler(events)
+        address = self._endpoint.control.get_string(zmq.LAST_ENDPOINT)  # where others may be let in, that is to be seen
         self._switchboard.start()
         if self._events is not None:
             self._events.start()
             replayed = f", repeated at {self._events.replay}" if self._events.replay else ""
             _log.info("Cache events, unencrypted, at %s%s", self._events.endpoint, replayed)
-        _log.info("Listening at %s, connection file %s", connection.control, connection.path)
+        _log.info("Listening at %s, connection file %s", address, connection.path)
         self._loader.start()
         try:
             self._loop()
