@@ -38,7 +38,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return _open_app([*addresses, "--attach-metrics", options.metrics, *more])
         if options.command == "replay":
             return _open_app(["--replay", options.file])
-        return _open_app(rest) if options.command in (None, "app") else _run(options)
+        code = _open_app(rest) if options.command in (None, "app") else _run(options)
+        sys.stdout.flush()  # while somebody is there to take a broken pipe
+        return code
     except Refused as refusal:
         return _fault(str(refusal))
     except KeyboardInterrupt:

@@ -13,7 +13,7 @@ class TuneForm(MeasureForm):
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self.load = LoadChoice()
-        self.requests = QSpinBox(minimum=1, maximum=100_000, value=40)
+        self.requests = QSpinBox(minimum=5, maximum=100_000, value=40)
         self.objective = QComboBox()
         for name in measure_words.OBJECTIVES:
             self.objective.addItem("", name)

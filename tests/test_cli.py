@@ -102,11 +102,14 @@ def test_status_without_engines(capsys: pytest.CaptureFixture[str]) -> None:
     assert json.loads(capsys.readouterr().out) == []
 
 
-def test_a_reader_that_leaves_early_is_no_fault() -> None:
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_a_reader_that_leaves_early_is_no_fault(unbuffered: str) -> None:
     program = "import sys; from pagedeck.cli import main; sys.exit(main(['status', '--json']))"
     reader, writer = os.pipe()
     os.close(reader)
-    with subprocess.Popen([sys.executable, "-c", program], stdout=writer, stderr=subprocess.PIPE, text=True) as child:
+    command = [sys.executable, "-c", program]
+    surroundings = os.environ | {"PYTHONUNBUFFERED": unbuffered}
+    with subprocess.Popen(command, stdout=writer, stderr=subprocess.PIPE, text=True, env=surroundings) as child:
         os.close(writer)
         assert child.stderr
         assert child.stderr.read() == ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -134,6 +135,7 @@ def test_a_conversation_remembers_cancels_and_leaves(engine, tmp_path: Path) -> 
     command = [sys.executable, "-m", "pagedeck", "chat", "--max-tokens", "3000", "--temperature", "0"]
     pid, terminal = pty.fork()
     if pid == 0:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # whoever runs the tests in the background ignores it
         os.execv(sys.executable, command)
     shown = b""
 

@@ -106,7 +106,7 @@ def test_a_search_that_is_cancelled_goes_on_where_it_was(
 ) -> None:
     click(qtbot, page.tabs["tune"])
     page.model.setText(str(tiny_model_folder))
-    page.tune.requests.setValue(3)
+    page.tune.requests.setValue(6)
     click(qtbot, page.tune.start_button)
     trials: list[str] = []
     page.run.command.progressed.connect(lambda text, share: trials.append(text))
@@ -135,9 +135,11 @@ def test_what_cannot_be_measured_says_why(page: MeasurePage, tmp_path: Path, qtb
 
 
 def test_a_window_that_closes_ends_what_it_measures(
-    page: MeasurePage, window: MainWindow, tmp_path: Path, qtbot: QtBot
+    page: MeasurePage, window: MainWindow, tiny_model_folder: Path, tmp_path: Path, qtbot: QtBot
 ) -> None:
-    page.run.begin(["bench", "run", "--output", str(tmp_path / "run.json"), "--model", str(tmp_path / "none")])
+    page.run.begin(
+        ["bench", "claims", "--only", "reuse", "--output", str(tmp_path / "r.json"), "--model", str(tiny_model_folder)]
+    )
     command = page.run.command
     assert command is not None
     qtbot.waitUntil(lambda: command.state() == command.ProcessState.Running, timeout=SOON_MS)

@@ -106,6 +106,7 @@ class Watch:
     pages: dict[str, Page] = field(default_factory=dict)
     memory: list[tuple[float, int]] = field(default_factory=list)
     process: psutil.Process = field(default_factory=psutil.Process)
+    _dispatcher: QAbstractEventDispatcher = field(init=False)
     _rested: float | None = None
     _before: tuple[float, float] = (0.0, 0.0)  # by the processor and by the clock
 
@@ -113,6 +114,7 @@ class Watch:
         dispatcher = QAbstractEventDispatcher.instance()
         assert dispatcher is not None
         dispatcher.aboutToBlock.connect(self._rests)
+        self._dispatcher = dispatcher
         deliver = self.window.session.link._deliver
 
         def counted() -> None:
@@ -122,6 +124,10 @@ class Watch:
         self.window.session.link._frame.timeout.disconnect()
         self.window.session.link._frame.timeout.connect(counted)
         self._before = time.process_time(), time.monotonic()
+
+    def stop(self) -> None:
+        """The window may go from here on."""
+        self._dispatcher.aboutToBlock.disconnect(self._rests)
 
     @property
     def _page(self) -> Page:
@@ -189,6 +195,7 @@ def test_memory_stays_flat_and_no_frame_is_dropped(
             qtbot.wait(round(1000 * left) + 1)
     sampler.stop()
     watch.sample()
+    watch.stop()
     print(f"\n{load.ended} requests ended, {window.session.link.view.step} steps\n{watch.report()}")
     assert load.failed == []
     assert load.ended > 0 and window.session.state == ConnectionState.READY
