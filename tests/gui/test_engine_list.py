@@ -6,6 +6,7 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -176,7 +177,7 @@ def test_one_that_is_not_shown_and_dies_says_its_last_words(
         qtbot.waitUntil(lambda: len(engines) == 2, timeout=SOON_MS)
         press(window, "other", "show", qtbot)
         monkeypatch.setattr(
-            EngineProcess, "command", property(lambda self: ["python", "-c", "raise SystemExit('no memory')"])
+            EngineProcess, "command", property(lambda self: [sys.executable, "-c", "raise SystemExit('no memory')"])
         )
         press(window, "pagedeck", "restart", qtbot)
         qtbot.waitUntil(lambda: states(engines)["pagedeck"] == "died", timeout=SOON_MS)
