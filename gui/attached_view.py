@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 import numpy as np
-from PySide6.QtCore import QRect, Qt
+from PySide6.QtCore import QRect
 from PySide6.QtWidgets import QHBoxLayout, QLabel, QVBoxLayout, QWidget
 
 from ..ipc.kv_events import Hash
@@ -13,7 +13,7 @@ from . import quantities, theme
 from .attached import AttachedBlock, AttachedPool
 from .block_image import BlockImage, Colouring
 from .block_map import reduced_motion
-from .card import Card, QuietLabel
+from .card import BlockStory, QuietLabel
 from .i18n import Translated, fill_in
 from .pool_canvas import PoolCanvas
 
@@ -113,22 +113,8 @@ class AttachedView(Translated, QWidget):
             self._hovered(self.canvas.hovered)
 
 
-class AttachedCard(Card):
+class AttachedCard(BlockStory):
     """What a server told of one block."""
-
-    def __init__(self, parent: QWidget) -> None:
-        super().__init__(parent)
-        self._head = QLabel()
-        self._body = QLabel()
-        self._body.setProperty("role", "muted")
-        self._body.setFont(theme.number_font(self._body.font()))
-        self._tokens = QLabel()
-        self._tokens.setFont(theme.mono_font(-1))
-        self._tokens.setWordWrap(True)
-        self._tokens.setTextFormat(Qt.TextFormat.PlainText)
-        self._tokens.setFixedWidth(36 * theme.GRID)
-        for label in (self._head, self._body, self._tokens):
-            self.column.addWidget(label)
 
     def write(self, block: AttachedBlock, block_size: int) -> None:
         name = fill_in(self.tr("Block %1"), hash_text(block.hash))
@@ -136,9 +122,7 @@ class AttachedCard(Card):
         self._body.setText("\n".join(self._lines(block)))
         shown = " ".join(map(str, block.token_ids[:TOKENS_SHOWN]))
         more = len(block.token_ids) - TOKENS_SHOWN
-        self._tokens.setText(
-            f"{shown} … +{more}" if more > 0 else shown or self.tr("The server did not say its tokens.")
-        )
+        self._text.setText(f"{shown} … +{more}" if more > 0 else shown or self.tr("The server did not say its tokens."))
 
     def _lines(self, block: AttachedBlock) -> list[str]:
         lines = []

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from PySide6.QtCore import Qt
-from PySide6.QtWidgets import QLabel, QWidget
-
 from ..ipc.protocol import BlockDetail
 from ..ipc.telemetry import RequestRow
 from ..ipc.vocabulary import BlockState
 from . import quantities, theme, words
-from .card import Card
+from .card import BlockStory
 
 
 @dataclass(frozen=True)
@@ -29,22 +26,8 @@ class BlockFacts:
     detail: BlockDetail | None
 
 
-class BlockCard(Card):
+class BlockCard(BlockStory):
     """A block's story beside the pointer: what the telemetry tells at once, what the engine adds when asked."""
-
-    def __init__(self, parent: QWidget) -> None:
-        super().__init__(parent)
-        self._head = QLabel()
-        self._body = QLabel()
-        self._body.setProperty("role", "muted")
-        self._body.setFont(theme.number_font(self._body.font()))
-        self._text = QLabel()
-        self._text.setFont(theme.mono_font(-1))
-        self._text.setWordWrap(True)
-        self._text.setTextFormat(Qt.TextFormat.PlainText)
-        self._text.setFixedWidth(36 * theme.GRID)
-        for label in (self._head, self._body, self._text):
-            self.column.addWidget(label)
 
     def write(self, facts: BlockFacts) -> None:
         colour = theme.current().palette.states[facts.state]

@@ -182,7 +182,7 @@ class Search:
                 return tried
         self._check_time()
         number = 1 + sum(tried.stage == stage for tried in self.tried)
-        text = f"{stage}, trial {number}: " + ", ".join(f"{name} {value}" for name, value in settings.items())
+        text = f"{stage}, trial {number}: {name_of(settings)}"
         self._configure(settings)
         self._check_time()
         outcomes = drive(self._client, traffic(self._items, stage), lambda share: self._report(text, share))

@@ -164,7 +164,7 @@ def test_both_forms_are_drawn_and_the_map_says_that_it_is_partial(
     assert device.canvas.image.traced.tolist() == [0, 2]
     device.canvas.blockHovered.emit(2)
     assert device._card.isVisible()
-    assert "5 6" in device._card._tokens.text() and "block 2 of its prefix" in device._card._body.text()
+    assert "5 6" in device._card._text.text() and "block 2 of its prefix" in device._card._body.text()
     server.tell({"type": "BlockRemoved", "block_hashes": [b"x"]})
     qtbot.waitUntil(lambda: attached._link.sequence == 7, timeout=WAIT_MS)
     assert device.canvas.selected is None and not device._card.isVisible()
