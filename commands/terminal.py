@@ -14,10 +14,14 @@ from typing import Self, TextIO
 #: Set to ``json``, it has progress told to a program.
 PROGRESS_VARIABLE = "PAGEDECK_PROGRESS"
 
+#: Where nothing can be rewritten, a stage that goes on says so about this often.
+QUIET_S = 5.0
+
 
 class Progress:
     """What is being done, how far it is and since when: one line that rewrites itself on a terminal, a line per stage
-    elsewhere, and for programs (:data:`PROGRESS_VARIABLE`) each change as a line of JSON. ``clock`` tells seconds."""
+    elsewhere and for a long one a line every few seconds, and for programs (:data:`PROGRESS_VARIABLE`) each change as a
+    line of JSON. ``clock`` tells seconds."""
 
     def __init__(self, stream: TextIO | None = None, clock: Callable[[], float] = time.monotonic) -> None:
         self._stream = stream or sys.stderr
@@ -25,7 +29,9 @@ class Progress:
         self._for_programs = os.environ.get(PROGRESS_VARIABLE) == "json"
         self._live = self._stream.isatty() and not self._for_programs
         self._shown = ""
+        self._stage = ""
         self._began: float | None = None
+        self._told = 0.0
 
     def __enter__(self) -> Self:
         return self
@@ -42,9 +48,8 @@ class Progress:
             self._tell(text, fraction)
         elif self._live:
             self._rewrite(self._line(text, fraction))
-        elif (stage := re.sub(r"[\d.,]+", "", text)) != self._shown:
-            self._shown = stage
-            print(text, file=self._stream, flush=True)
+        else:
+            self._append(text, fraction)
         return None
 
     def clear(self) -> None:
@@ -58,17 +63,30 @@ class Progress:
             print(line, file=self._stream, flush=True)
             self._shown = line
 
+    def _append(self, text: str, fraction: float | None) -> None:
+        stage, now = re.sub(r"[\d.,]+", "", text), self._clock()
+        if stage == self._stage and now - self._told < QUIET_S:
+            return
+        line = _share(text, fraction) if stage == self._stage else text
+        self._stage, self._told = stage, now
+        if line != self._shown:
+            print(line, file=self._stream, flush=True)
+            self._shown = line
+
     def _line(self, text: str, fraction: float | None) -> str:
         now = self._clock()
         self._began = now if self._began is None else self._began
         age = int(now - self._began)
-        done = f" ({fraction:.0%})" if fraction is not None else ""
-        return f"{text}{done} · {age} s" if age else text + done
+        return f"{_share(text, fraction)} · {age} s" if age else _share(text, fraction)
 
     def _rewrite(self, line: str) -> None:
         if line != self._shown:
             print(f"\r\x1b[K{line}", end="", file=self._stream, flush=True)
             self._shown = line
+
+
+def _share(text: str, fraction: float | None) -> str:
+    return text if fraction is None else f"{text} ({fraction:.0%})"
 
 
 def table(rows: list[list[str]], *, right: frozenset[int] = frozenset()) -> str:

@@ -159,6 +159,17 @@ def test_progress_for_programs_is_a_line_a_change(monkeypatch: pytest.MonkeyPatc
     assert {line["text"] for line in lines} == {"Working, 3 of 4"}
 
 
+def test_progress_in_a_file_goes_on_while_a_stage_lasts() -> None:
+    said, now = io.StringIO(), [0.0]
+    with Progress(said, lambda: now[0]) as progress:
+        for second, trial, share in ((0, 1, 0.0), (1, 1, 0.1), (5, 1, 0.5), (9, 1, 0.9), (11, 2, 0.0), (17, 2, 0.0)):
+            now[0] = second
+            progress(f"Measuring, trial {trial}", share)
+        progress("Writing", None)
+    lines = ["Measuring, trial 1", "Measuring, trial 1 (50%)", "Measuring, trial 2 (0%)", "Writing"]
+    assert said.getvalue().splitlines() == lines
+
+
 def test_what_changed_for_programs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     files = [str(tmp_path / name) for name in ("a.json", "b.json")]
     for file, slowness in zip(files, (1.0, 1.3), strict=True):
