@@ -6,7 +6,7 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from . import __version__
 from .commands.serve import add_settings, stated_settings
@@ -27,10 +27,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         given.insert(0, "app")  # the app needs no naming, with options or without
     elif given and given[0].endswith(".pagedeck"):
         given.insert(0, "replay")  # nor does what to do with a recording
-    understood = parser()
-    options, rest = understood.parse_known_args(given)
-    if rest and options.command != "app":
-        understood.error(f"unrecognized arguments: {' '.join(rest)}")
+    options, rest = parser().parse_known_args(given)
     try:
         if options.command == "attach":
             more = ["--attach-bind"] if options.bind else []
@@ -73,6 +70,18 @@ _JSON = "for programs"
 # --- the command line -------------------------------------------------------------------------------------------
 
 
+class _Command(argparse.ArgumentParser):
+    """Says what it does not know beside its own usage; argparse would leave that to the program's, which is no help."""
+
+    takes_others = False  # whether somebody else understands the rest
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        known, rest = super().parse_known_args(args, namespace)
+        if rest and not self.takes_others:
+            self.error(f"unrecognized arguments: {' '.join(rest)}")
+        return known, rest
+
+
 def parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="pagedeck",
@@ -80,10 +89,13 @@ def parser() -> argparse.ArgumentParser:
         epilog="Without a command, the app opens.",
     )
     parser.add_argument("--version", action="version", version=f"pagedeck {__version__}")
-    commands = parser.add_subparsers(dest="command", metavar="COMMAND")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", parser_class=_Command)
 
     # The app understands its own options; its module loads Qt, which nothing else here needs.
-    commands.add_parser("app", help="open the app, as no command does; `app --help` lists its options", add_help=False)
+    app = commands.add_parser(
+        "app", help="open the app, as no command does; `app --help` lists its options", add_help=False
+    )
+    app.takes_others = True
 
     replay = commands.add_parser("replay", help="open a recording in the app", description="Open a recording.")
     replay.add_argument("file", metavar="FILE", help="as the app's record button writes it (*.pagedeck)")
@@ -317,11 +329,21 @@ def _open_app(arguments: Sequence[str]) -> int:
         # Qt would abort the process.
         raise Refused("There is no display for the app; `pagedeck --help` lists the commands that need none.")
     try:
-        from .gui.app import main as app
+        from .gui import app
     except ImportError as error:
         # Qt's modules are shared libraries that want the system's; a bare server lacks some.
         raise Refused(f"The app cannot open ({error}); `pagedeck doctor` says what is missing.") from error
-    return app(arguments)
+    _check_settings(app.parser(), arguments)
+    return app.main(arguments)
+
+
+def _check_settings(app: argparse.ArgumentParser, arguments: Sequence[str]) -> None:
+    """Refuse what neither the app nor an engine understands while there is somebody at the terminal to read it."""
+    from .engine.config import EngineConfig
+
+    _, others = app.parse_known_args(arguments)
+    stated = stated_settings(parser().parse_args(["serve", *others]))
+    EngineConfig(**stated)
 
 
 def _chat(options: argparse.Namespace) -> int:

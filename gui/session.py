@@ -14,6 +14,7 @@ from ..ipc.folders import runtime_folder, state_folder
 from ..ipc.protocol import Done, EngineMessage, Release, Shutdown
 from ..ipc.vocabulary import Refused
 from .engine_process import EngineProcess
+from .i18n import fill_in
 from .link import EngineLink
 from .state import ConnectionState
 
@@ -122,6 +123,10 @@ class EngineSession(QObject):
         if chosen:
             self._opening = not is_file
             self.attach(chosen[0])
+            if self._arguments:
+                given = " ".join(self._arguments)
+                words = self.tr("%1 runs already, so %2 changes nothing. The Settings page changes what it runs with.")
+                self.failed.emit(fill_in(words, self.name, given))
             return
         self.name = name or DEFAULT_NAME
         self.start()

@@ -71,6 +71,31 @@ def test_a_refused_setting_names_field_value_and_choices(capsys: pytest.CaptureF
     assert capsys.readouterr().err == "pagedeck: block_size is 33; accepted is one of 8, 16, 32, 64, 128, 256.\n"
 
 
+@pytest.mark.parametrize(
+    ("arguments", "usage"),
+    [(["serve", "--bogus"], "serve"), (["config", "set", "block_size", "32", "--bogus"], "config set")],
+)
+def test_an_unknown_option_is_told_with_its_command_s_usage(
+    arguments: list[str], usage: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as end:
+        main(arguments)
+    said = capsys.readouterr().err
+    assert end.value.code == 2
+    assert said.startswith(f"usage: pagedeck {usage} [-h]") and said.endswith("unrecognized arguments: --bogus\n")
+
+
+def test_the_app_checks_an_engine_s_settings_before_it_opens(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("QT_QPA_PLATFORM", "offscreen")
+    with pytest.raises(SystemExit) as end:
+        main(["--theme", "dark", "--bogus"])
+    assert end.value.code == 2 and capsys.readouterr().err.endswith("unrecognized arguments: --bogus\n")
+    assert main(["app", "--block-size", "33"]) == 1
+    assert capsys.readouterr().err == "pagedeck: block_size is 33; accepted is one of 8, 16, 32, 64, 128, 256.\n"
+
+
 def test_a_wrong_command_line_is_exit_code_2(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as end:
         main(["sevre"])

@@ -165,6 +165,19 @@ def test_it_attaches_to_a_running_engine_and_does_not_own_it(session: EngineSess
     assert (session.name, session.owned, session.state) == ("other", False, ConnectionState.CONNECTING)
 
 
+def test_settings_for_an_engine_that_runs_already_are_said_to_change_nothing(
+    session: EngineSession, link: ScriptedLink, qtbot: QtBot
+) -> None:
+    announce("other", os.getpid())
+    told = EngineSession(link, ["--block-size", "64"])
+    with qtbot.waitSignal(told.failed) as said:
+        told.open()
+    assert said.args[0].startswith("other runs already, so --block-size 64 changes nothing.")
+    with qtbot.assertNotEmitted(session.failed):
+        session.open()
+    told.close()
+
+
 def test_an_engine_that_is_found_ending_is_followed_by_a_new_one(session: EngineSession, link: ScriptedLink) -> None:
     found = announce("pagedeck", os.getpid())
     session.open()
@@ -197,7 +210,7 @@ def test_an_engine_that_dies_while_starting_is_shown_as_died(
 def test_restart_waits_for_the_end_and_starts_anew(session: EngineSession, link: ScriptedLink, qtbot: QtBot) -> None:
     session.open()
     first = session._processes["pagedeck"].pid
-    session.restart()
+    session.restart_with(session.arguments, patient=False)
     qtbot.waitUntil(lambda: session.owned and session._processes["pagedeck"].pid not in (None, first))
     assert link.count(Shutdown) == 1
     assert session.starting
