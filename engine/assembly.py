@@ -85,6 +85,8 @@ def assemble(config: EngineConfig, report: Report) -> Assembled:
     report("Warming up the kernels", None)
     ops.warm_up(model.layout.head_dim, model.dtype)
     warm_up(runner, division, config)
+    for storage in storages:
+        storage.rehearse(config.block_size)
     engine = Engine(
         config,
         cache,

@@ -97,6 +97,15 @@ class KVStorage:
             moved += len(source)
         return moved * self.layout.slot_bytes
 
+    def rehearse(self, block_size: int) -> None:
+        """Every kind of copy once, while nothing is held yet, so that none is compiled while somebody waits."""
+        blocks, host_blocks = self.pool.shape[2] // block_size, len(self.host) // block_size
+        journal = [Transfer(TransferKind.COPY, 0, 1)] if blocks > 1 else []
+        if host_blocks:
+            journal += [Transfer(TransferKind.SWAP_OUT, 0, 0), Transfer(TransferKind.SWAP_IN, 0, 0)]
+        self.execute(journal, block_size)
+        self.move([(np.array([0]), np.array([1]))])
+
     def given_back(self) -> int:
         """Bytes of the device pool that become free while its content moves into another one.
 

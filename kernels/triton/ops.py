@@ -33,7 +33,8 @@ class TritonOps:
     name = "triton"
 
     def warm_up(self, head_dim: int, dtype: torch.dtype) -> None:
-        """Triton compiles a kernel at its first launch, with the shapes that it then sees."""
+        """Nothing: Triton compiles a kernel at its first launch, with the shapes that it then sees, so whoever has the
+        pools launches each once."""
 
     def write_kv(self, key: Tensor, value: Tensor, pool: Tensor, slots: Tensor) -> None:
         from . import kv

@@ -51,6 +51,14 @@ def by_slot(made: KVStorage) -> tuple[torch.Tensor, torch.Tensor]:
     return made.pool.movedim(2, 0).clone(), made.host.clone()
 
 
+@pytest.mark.parametrize(("slots", "host_slots", "kinds"), [(16, 8, ["copy", "out", "in"]), (8, 0, [])])
+def test_a_rehearsal_makes_every_kind_of_copy_that_there_is_room_for(slots, host_slots, kinds):
+    made = storage(slots, host_slots)
+    made.rehearse(8)
+    assert made.ops.calls == [(kind, 1) for kind in kinds]
+    assert torch.equal(made.pool[:, :, 1], made.pool[:, :, 0])  # a slot was moved
+
+
 def test_shapes_and_bytes():
     made = KVStorage(LAYOUT, 40, 24, "cpu", ReferenceOps())
     assert made.pool.shape == (2, 2, 40, 2, 3)
