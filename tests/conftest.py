@@ -10,12 +10,15 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import settings
+
+from .nursery import Born, Nursery
 
 os.environ.setdefault("QT_QPA_PLATFORM", "offscreen")
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
@@ -69,12 +72,12 @@ def tiny_model_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A Llama checkpoint of 2 layers with random weights and a byte-level tokenizer of 320 tokens, 0 being the end."""
     folder = tmp_path_factory.mktemp("model") / "tiny-llama"
     folder.mkdir()
-    _write_tokenizer(folder)
-    _write_llama(folder, vocabulary=320, hidden=64, layers=2, heads=4, kv_heads=2, inner=128)
+    write_tokenizer(folder)
+    write_llama(folder, vocabulary=320, hidden=64, layers=2, heads=4, kv_heads=2, inner=128)
     return folder
 
 
-def _write_tokenizer(folder: Path) -> None:
+def write_tokenizer(folder: Path) -> None:
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
     tokenizer = Tokenizer(models.BPE())
@@ -101,7 +104,7 @@ def _write_tokenizer(folder: Path) -> None:
     (folder / "tokenizer_config.json").write_text(json.dumps(facts))
 
 
-def _write_llama(
+def write_llama(
     folder: Path, *, vocabulary: int, hidden: int, layers: int, heads: int, kv_heads: int, inner: int
 ) -> None:
     from safetensors.numpy import save_file
@@ -158,7 +161,7 @@ def _write_llama(
 class EngineProcess:
     """A running engine. ``connection`` finds it; ``log`` is what it said on stderr so far."""
 
-    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+    def __init__(self, process: subprocess.Popen[bytes] | Born) -> None:
         self.process = process
         self.log: list[str] = []
         self._said = threading.Condition()
@@ -199,7 +202,8 @@ class EngineProcess:
         )
 
 
-#: Starts an engine: ``engine_process(name=…, listen=…, ready=True, owned=True, **settings of EngineConfig)``.
+#: Starts an engine: ``engine_process(name=…, listen=…, ready=True, fresh=False, owned=True, **settings of
+#: EngineConfig)``. One that is waited for until it is ready comes from the nursery, unless it is to be ``fresh``.
 StartEngine = Callable[..., AbstractContextManager[EngineProcess]]
 
 _SERVE = """
@@ -213,12 +217,14 @@ sys.exit(serve(EngineConfig(**what.pop("config")), **what))
 
 @contextmanager
 def _start_engine(
+    nursery: Nursery,
     folder: Path,
     runtime: Path,
     *,
     name: str = "test",
     listen: str | None = None,
     ready: bool = True,
+    fresh: bool = False,
     owned: bool = True,
     kv_events: str | None = None,
     kv_events_replay: str | None = None,
@@ -228,7 +234,9 @@ def _start_engine(
     what = {"config": config, "name": name, "listen": listen, "owned": owned}
     what |= {"kv_events": kv_events, "kv_events_replay": kv_events_replay}
     environment = os.environ | {"PAGEDECK_RUNTIME": str(runtime), "PAGEDECK_STATE": str(runtime / "log")}
-    process = subprocess.Popen(
+    # Where it matters how an engine begins, it begins as it does for its users.
+    start = nursery.start if ready and not fresh else subprocess.Popen
+    process = start(
         [sys.executable, "-c", _SERVE, json.dumps(what)],
         stdin=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
@@ -247,23 +255,49 @@ def _start_engine(
         process.stdin.close()
 
 
+@pytest.fixture(scope="session")
+def nursery() -> Nursery:
+    return Nursery()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _engines_from_the_nursery(nursery: Nursery) -> Iterator[None]:
+    """Those that programs start, too; ``fresh_engines`` has them start as they do elsewhere."""
+    from pagedeck.ipc import launch
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(launch, "subprocess", nursery)
+        yield
+
+
 @pytest.fixture
-def engine_process(tiny_model_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StartEngine:
+def fresh_engines(monkeypatch: pytest.MonkeyPatch) -> None:
+    from pagedeck.ipc import launch
+
+    monkeypatch.setattr(launch, "subprocess", subprocess)
+
+
+@pytest.fixture
+def engine_process(
+    nursery: Nursery, tiny_model_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> StartEngine:
     """Starts engines for one test, in a runtime folder of its own."""
     runtime = tmp_path / "run"
     monkeypatch.setenv("PAGEDECK_RUNTIME", str(runtime))
     monkeypatch.setenv("PAGEDECK_STATE", str(runtime / "log"))
-    return lambda **options: _start_engine(tiny_model_folder, runtime, **options)
+    return lambda **options: _start_engine(nursery, tiny_model_folder, runtime, **options)
 
 
 @pytest.fixture(scope="session")
-def start_engine() -> StartEngine:
+def start_engine(nursery: Nursery) -> StartEngine:
     """As ``engine_process``, for fixtures that have a model and a runtime folder of their own: both come first."""
-    return _start_engine
+    return partial(_start_engine, nursery)
 
 
 @pytest.fixture(scope="session")
-def shared_engine(tiny_model_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[EngineProcess]:
+def shared_engine(
+    nursery: Nursery, tiny_model_folder: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[EngineProcess]:
     """One running engine for all tests that leave it as they find it."""
-    with _start_engine(tiny_model_folder, tmp_path_factory.mktemp("shared"), name="shared") as engine:
+    with _start_engine(nursery, tiny_model_folder, tmp_path_factory.mktemp("shared"), name="shared") as engine:
         yield engine

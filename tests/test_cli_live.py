@@ -187,6 +187,7 @@ def test_a_question_waits_for_a_model_that_is_being_loaded(engine_process) -> No
     assert answer.stderr in ("", "Waiting for the engine to load its model\n")
 
 
+@pytest.mark.usefixtures("fresh_engines")
 def test_stop_waits_until_the_engine_has_ended(tiny_model_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["--model", str(tiny_model_folder), "--device", "cpu", "--num-blocks", "16", "--threads", "1"]
     reports: list[str] = []

@@ -192,7 +192,7 @@ def test_a_clock_that_jumps_harms_nothing(engine_process: Any, tmp_path: Path, m
     exec(JUMPING)
     (tmp_path / "sitecustomize.py").write_text(JUMPING)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    with engine_process() as engine, Client(engine.connection, timeout=120) as client:
+    with engine_process(fresh=True) as engine, Client(engine.connection, timeout=120) as client:
         streams = [client.submit(token_ids=prompt(number), max_tokens=40, **GREEDY) for number in range(8)]
         for stream in streams:
             finished = stream.finished
