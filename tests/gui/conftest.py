@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from pagedeck.gui import i18n, theme
+from pagedeck.gui import engine_process, i18n, theme
 from pagedeck.gui.main_window import MainWindow
 from pagedeck.gui.selection import Selection
 from pagedeck.gui.session import EngineSession
@@ -14,7 +15,21 @@ from PySide6.QtCore import QSettings
 from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
+from ..nursery import Nursery
 from .scripted_link import ScriptedLink
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _windows_engines_from_the_nursery(nursery: Nursery) -> Iterator[None]:
+    """Those that the window starts; ``fresh_engines`` has them start as they do elsewhere."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(engine_process, "subprocess", nursery)
+        yield
+
+
+@pytest.fixture
+def fresh_engines(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine_process, "subprocess", subprocess)
 
 
 @pytest.fixture

@@ -58,6 +58,7 @@ def state_of(window: MainWindow) -> ConnectionState:
     return window.session.state
 
 
+@pytest.mark.usefixtures("fresh_engines")
 def test_a_session_from_start_to_stop(window: MainWindow, qtbot: QtBot) -> None:
     view = window.session.link.view
     window.session.open()
@@ -118,7 +119,7 @@ def test_a_session_from_start_to_stop(window: MainWindow, qtbot: QtBot) -> None:
 def test_a_killed_engine_is_shown_as_died_and_can_be_restarted(window: MainWindow, qtbot: QtBot) -> None:
     pid = start(window, qtbot)
     os.kill(pid, signal.SIGKILL)
-    qtbot.waitUntil(lambda: state_of(window) == ConnectionState.DIED, timeout=5_000)
+    qtbot.waitUntil(lambda: state_of(window) == ConnectionState.DIED, timeout=SOON_MS)
     assert window.banner.isVisible()
     assert window.banner.title.text() == "The engine was killed."
     assert "memory" in window.banner.detail.text()
@@ -132,7 +133,7 @@ def test_a_stalled_engine_is_shown_as_not_answering_and_comes_back(window: MainW
     pid = start(window, qtbot)
     os.kill(pid, signal.SIGSTOP)
     try:
-        qtbot.waitUntil(lambda: state_of(window) == ConnectionState.NOT_ANSWERING, timeout=10_000)
+        qtbot.waitUntil(lambda: state_of(window) == ConnectionState.NOT_ANSWERING, timeout=SOON_MS)
         assert "has not answered" in window.banner.title.text()
     finally:
         os.kill(pid, signal.SIGCONT)
