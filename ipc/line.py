@@ -111,19 +111,26 @@ class Line:
         self._failed_handshakes = 0
         self._shaking = False
         self._known = False  # whether a handshake succeeded ever
-        self._first = ""  # the id of the first hello
-        self._heard = False  # whether anything ever came
+        self._first = ""  # the id of the first hello, until it is answered
+        self._hello = ""  # the id of the hello that this conversation began with
+        self._greeted = False  # whether it was answered: until then, what comes belongs to an earlier conversation
+        self._turned_away: Failed | None = None  # how the engine refused the hello
 
     # --- the conversation -----------------------------------------------------------------------------------------
 
     def hello(self, id: str) -> Hello:
         """What to say first."""
-        self._first = self._first or id
+        self._first = self._hello = id
+        return self._introduction(id)
+
+    def _introduction(self, id: str) -> Hello:
         return Hello(id=id, client=self._name, numbered=True, pid=os.getpid() if self._connection.local else 0)
 
     def write(self, message: Message) -> bytes:
         """The frame of a message, which must be sent. Raises :class:`EngineError` (``too_large``) for one that the
         engine's socket would break the connection over."""
+        if self._turned_away is not None:  # there may be room by now
+            self._begin_anew(self._turned_away)
         frame = self._ledger.write(message)
         if len(frame) > protocol.MAX_MESSAGE_BYTES:
             text = f"The message has {len(frame):,} bytes; an engine takes up to {protocol.MAX_MESSAGE_BYTES:,}."
@@ -139,7 +146,6 @@ class Line:
     def read(self, frame: bytes) -> EngineMessage | None:
         """The message of a frame, unless it came before, or was about the conversation itself."""
         self._asked = None
-        self._heard = True
         try:
             message = protocol.decode_engine(frame)
         except msgspec.DecodeError as error:
@@ -151,40 +157,67 @@ class Line:
                 serial=envelope.serial,
                 seen=envelope.seen,
             )
+        if not self._greeted:
+            return self._take_greeting(message)
         if isinstance(message, Failed) and message.code in _OVER and not message.serial:
-            if not self._of_an_earlier_conversation(message):
+            if not self._of_an_earlier_hello(message):
                 self._begin_anew(message)
             return None
         if not self._ledger.takes(message):
             return None
         if message.id == self._again and isinstance(message, Welcome):
-            missing = self._ledger.unseen(message.seen)
-            if missing is None:
-                self._begin_anew(Failed(code="lost", message="What was asked while the connection broke is lost."))
-            else:
-                self._due += missing
+            self._repeat(message.seen)
             return None
         return message
+
+    def _take_greeting(self, message: EngineMessage) -> EngineMessage | None:
+        """The answer to the hello, whichever it was that was answered first; all else is not meant for this
+        conversation."""
+        if message.id != self._hello:
+            return None
+        if isinstance(message, Welcome):
+            self._greeted = True
+            if message.id == self._again:
+                self._repeat(message.seen)
+        elif isinstance(message, Failed):
+            self._turned_away = message
+        first, self._first = self._first, ""
+        return msgspec.structs.replace(message, id=first) if first else None
 
     @property
     def _again(self) -> str:
         return f"{_AGAIN}{self._conversation}"
 
-    def _of_an_earlier_conversation(self, message: Failed) -> bool:
+    def _of_an_earlier_hello(self, message: Failed) -> bool:
         """Whether a hello is answered that tried to go on with what is known to be over: several may be under way."""
         return message.id.startswith(_AGAIN) and message.id != self._again
 
     def _begin_anew(self, reason: Failed) -> None:
         self._ledger = Ledger()
-        self._conversation += 1
-        self._due = [self._ledger.write(self.hello(self._again))]
+        self._say_hello_anew()
         self._restarted(EngineError.of(reason))
 
-    def _hello_again(self) -> Hello:
-        """Over a new connection; where nothing came over the last, the engine may not know this client at all."""
-        if not self._heard and not self._ledger.said:
-            return self.hello(self._first)
-        return msgspec.structs.replace(self.hello(self._again), resumes=True)
+    def _say_hello_anew(self) -> None:
+        """Begin a conversation, with what was said in this one so far."""
+        self._conversation += 1
+        self._hello, self._greeted, self._turned_away = self._again, False, None
+        self._due = [self._ledger.write(self._introduction(self._hello))]
+
+    def _over_a_new_connection(self) -> None:
+        if self._greeted:
+            resuming = msgspec.structs.replace(self._introduction(self._again), resumes=True)
+            self._due.append(self._ledger.write(resuming))
+        else:  # the engine may know nothing of this client, or of an earlier hello with whatever followed
+            self._say_hello_anew()
+            self._repeat(0)
+
+    def _repeat(self, seen: int) -> None:
+        """Say again what the engine has not seen."""
+        missing = self._ledger.unseen(seen)
+        if missing is None:
+            self._begin_anew(Failed(code="lost", message="What was asked while the connection broke is lost."))
+        else:
+            self._due += missing
 
     # --- the engine's health --------------------------------------------------------------------------------------
 
@@ -213,7 +246,7 @@ class Line:
             self._shaking = False
             self._failed_handshakes = 0
             if self._known:
-                self._due.append(self._ledger.write(self._hello_again()))
+                self._over_a_new_connection()
             self._known = True
         elif kind == zmq.EVENT_HANDSHAKE_FAILED_AUTH:  # not tried again by the socket
             self._failed_handshakes = _TELLING

@@ -1,5 +1,8 @@
 """Telemetry messages. PUB in the engine, SUB in clients; frames ``[topic, sequence u64 little-endian, payload]``.
 
+On TCP, where a key says who listens, the topics ``stats`` and ``event`` are told each user apart: what he may know of
+others' requests. The first frame is then the topic, a zero byte, the user (nobody for operators), and a zero byte.
+
 Sequence numbers count per topic, from 1, without gaps; ``epoch`` names one life of the engine. A subscriber keeps
 ``blocks`` whole like this: subscribe and hold messages back, ask for a snapshot over control, drop what it includes,
 apply the rest; on a gap or another epoch, ask again.
@@ -201,7 +204,9 @@ class MachineStats(msgspec.Struct, omit_defaults=True):
 
 
 class Stats(msgspec.Struct):
-    """Topic ``stats``, once a second. ``requests``: the rows that changed since the last one, ended ones included."""
+    """Topic ``stats``, once a second. ``requests``: the rows that changed since the last one, ended ones included. Who
+    is no operator is told of others' requests without ``id``, ``client``, ``error`` and ``prefix``, here and in events.
+    """
 
     epoch: str
     time: float
@@ -240,7 +245,8 @@ class Stats(msgspec.Struct):
 
 class Event(msgspec.Struct, omit_defaults=True):
     """Topic ``event``. ``kind``: log, state, submitted, started, preempted, resumed, finished, cancelled, failed,
-    reconfigured. ``text`` is a sentence for people; ``row`` comes with request events; ``state`` with kind state."""
+    reconfigured. ``text`` is a sentence for people; ``row`` comes with request events; ``state`` with kind state.
+    Those of kind log are for operators alone."""
 
     epoch: str
     time: float
@@ -267,15 +273,20 @@ _sequence = struct.Struct("<Q")
 TelemetryMessage = BlocksUpdate | Steps | Stats | Event
 
 
+def topic_for(topic: bytes, user: str) -> bytes:
+    """The first frame of what ``user`` alone is told: no other user's begins with it, and each with the topic."""
+    return b"%s\0%s\0" % (topic, user.encode())
+
+
 def encode_frames(topic: bytes, sequence: int, message: TelemetryMessage) -> list[bytes]:
     return [topic, _sequence.pack(sequence), _encoder.encode(message)]
 
 
 def decode_frames(frames: list[bytes]) -> tuple[bytes, int, TelemetryMessage]:
     """Topic, sequence, message. Raises ``ValueError`` (``msgspec.DecodeError`` is one) for anything malformed."""
-    if len(frames) != 3 or frames[0] not in _decoders or len(frames[1]) != _sequence.size:
+    topic = bytes(frames[0]).partition(b"\0")[0] if frames else b""
+    if len(frames) != 3 or topic not in _decoders or len(frames[1]) != _sequence.size:
         raise ValueError(f"not a telemetry message: {len(frames)} frames, topic {frames[:1]!r}")
-    topic = bytes(frames[0])
     try:
         message = _decoders[topic].decode(frames[2])
     except RecursionError:

@@ -143,7 +143,8 @@ class SamplingParams:
 
     ``logprobs`` (None is off) asks for each token's log-probability, and for those of so many most probable tokens in
     its place: the model's own, before anything above and the temperature. ``json_schema`` is a JSON schema's text; the
-    output is a document of it and ends with it (``{}``: any object). Empty is off.
+    output is a document of it and ends with it (``{}``: any object), ``oneOf`` being read as ``anyOf``: a document may
+    match several of its alternatives. Empty is off.
     """
 
     max_tokens: int = 256

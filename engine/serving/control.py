@@ -43,10 +43,10 @@ from ...ipc.vocabulary import FinishReason, Refused, parse_priority
 from ..reconfigure import reconfigure
 from ..request import Request
 from ..rules import Rules
+from .audience import user_of, without_names
 from .doorkeeper import OWNER
 from .intake import Intake, Prepared
 from .receipts import Receipts
-from .switchboard import user_of
 
 if TYPE_CHECKING:
     from ..cache.kv_cache import KVCache, PrefixNode
@@ -275,7 +275,7 @@ class Control:
         return SnapshotReply(
             id=message.id,
             epoch=self._publisher.epoch,
-            sequences=self._publisher.sequences(),
+            sequences=self._publisher.sequences(OWNER if caller.operator else user_of(caller.client)),
             blocks=self._publisher.snapshot(),
             requests=[self._row(caller, request) for request in requests],
         )
@@ -283,7 +283,7 @@ class Control:
     def _row(self, caller: Caller, request: Request) -> RequestRow:
         """A request's row; of others', what it does and not what it is called."""
         row = self._publisher.row(request)
-        return row if caller.owns(request.client) else msgspec.structs.replace(row, id="", client="", error="")
+        return row if caller.owns(request.client) else without_names(row)
 
     def _describe_block(self, caller: Caller, message: DescribeBlock) -> BlockDetail:
         if message.tier not in ("device", "host"):

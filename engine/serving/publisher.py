@@ -38,6 +38,7 @@ from ...ipc.vocabulary import RequestState
 from ..cache.blocks import BlockPool
 from ..facts import request_facts
 from ..request import Request
+from .doorkeeper import OWNER
 from .machine import Machine
 from .switchboard import Switchboard
 
@@ -75,6 +76,7 @@ class Publisher:
         self.stats: Stats | None = None
         self._engine = engine
         self._switchboard = switchboard
+        self._audience = switchboard.audience
         self._process = psutil.Process()
         self._process.cpu_percent()  # the first call has nothing to compare with
         self._device_memory = _device_memory()
@@ -105,7 +107,7 @@ class Publisher:
     def stepped(self, result: StepResult) -> None:
         """Take in one step: its batch, what became of requests, and which of them changed."""
         report = result.report
-        if self._switchboard.wanted(TOPIC_STEP) and report.entries:
+        if self._audience.wanted(TOPIC_STEP) and report.entries:
             self._steps.append(step_record(report))
         for number, _, _ in report.entries:
             self._note(number)
@@ -137,14 +139,14 @@ class Publisher:
             self._finished(request)
 
     def _finished(self, request: Request) -> None:
-        if self._switchboard.wanted(TOPIC_EVENT):
+        if self._audience.wanted(TOPIC_EVENT):
             text = f"{request.id} finished with {request.output_tokens:,} tokens."
             row = msgspec.structs.replace(self.row(request), prefix=prefix_numbers(request.prompt, self._salt))
             event = Event(epoch=self.epoch, time=time.time(), kind="finished", text=text, row=row)
-            self._switchboard.publish(TOPIC_EVENT, event)
+            self._switchboard.publish(TOPIC_EVENT, event, [request.client])
 
     def event(self, kind: str, text: str) -> None:
-        if self._switchboard.wanted(TOPIC_EVENT):
+        if self._audience.wanted(TOPIC_EVENT):
             self._switchboard.publish(TOPIC_EVENT, Event(epoch=self.epoch, time=time.time(), kind=kind, text=text))
 
     def _number_event(self, kind: str, number: int, text: str) -> None:
@@ -154,9 +156,9 @@ class Publisher:
             self._request_event(kind, request, text.format(id=request.id))
 
     def _request_event(self, kind: str, request: Request, text: str, level: str = "info") -> None:
-        if self._switchboard.wanted(TOPIC_EVENT):
+        if self._audience.wanted(TOPIC_EVENT):
             event = Event(epoch=self.epoch, time=time.time(), kind=kind, text=text, level=level, row=self.row(request))
-            self._switchboard.publish(TOPIC_EVENT, event)
+            self._switchboard.publish(TOPIC_EVENT, event, [request.client])
 
     # --- in time ----------------------------------------------------------------------------------------------------
 
@@ -170,14 +172,20 @@ class Publisher:
         if now >= self._stats_due:
             self._stats_due = now + STATS_S
             self.stats = self._make_stats()
-            if self._switchboard.wanted(TOPIC_STATS):
-                self._switchboard.publish(TOPIC_STATS, self.stats)
+            if self._audience.wanted(TOPIC_STATS):
+                self._publish_stats(self.stats)
             self._changed.clear()
         steps_wait = self._steps_due - now if self._steps else STATS_S
         return max(0.0, min(self._stats_due - now, steps_wait, blocks_wait))
 
+    def _publish_stats(self, stats: Stats) -> None:
+        """With the rows that changed, which are of no meaning to who asks how the engine is."""
+        rows = [self.row(request) for request in self._changed.values()]
+        clients = [request.client for request in self._changed.values()]
+        self._switchboard.publish(TOPIC_STATS, msgspec.structs.replace(stats, requests=rows), clients)
+
     def _tick_blocks(self, now: float) -> float:
-        if not self._switchboard.wanted(TOPIC_BLOCKS):
+        if not self._audience.wanted(TOPIC_BLOCKS):
             return STATS_S
         if now < self._blocks_due:
             return self._blocks_due - now
@@ -216,9 +224,9 @@ class Publisher:
         """All blocks as they are now."""
         return self._blocks(None)
 
-    def sequences(self) -> dict[str, int]:
-        """The last sequence number of each topic."""
-        return dict(self._switchboard.sequences)
+    def sequences(self, user: str = OWNER) -> dict[str, int]:
+        """The last sequence number of each topic, as ``user`` hears it."""
+        return self._audience.sequences(user)
 
     def row(self, request: Request) -> RequestRow:
         facts = request_facts(request, self._engine.cache)
@@ -251,7 +259,7 @@ class Publisher:
             cpu_percent=self._process.cpu_percent(),
             memory_bytes=self._process.memory_info().rss,
             device_memory_bytes=self._device_memory(),
-            requests=[self.row(r) for r in self._changed.values()] if self._switchboard.wanted(TOPIC_STATS) else [],
+            requests=[],
             **facts,
         )
 

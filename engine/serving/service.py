@@ -36,13 +36,14 @@ from ...ipc.vocabulary import EngineState, Refused
 from ..collector import calm
 from ..config import EngineConfig
 from ..facts import setting_facts
+from .audience import user_of
 from .cache_events import CacheEvents
 from .control import FOR_OPERATORS, Control, ending_of, forbidden, tokens_of
 from .event_socket import EventSocket
 from .intake import Prepared
 from .logs import ROOT, EventHandler, close_log, open_log
 from .publisher import Publisher
-from .switchboard import ClientGone, Received, Switchboard, SwitchboardFailed, user_of
+from .switchboard import ClientGone, Received, Switchboard, SwitchboardFailed
 from .text import Text
 
 if TYPE_CHECKING:

@@ -15,14 +15,14 @@ import socket
 import threading
 import time
 from collections import OrderedDict, deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
 import msgspec
 import zmq
 
-from ...ipc import protocol, telemetry
+from ...ipc import protocol
 from ...ipc.endpoint import Endpoint
 from ...ipc.ledger import Ledger
 from ...ipc.protocol import (
@@ -44,6 +44,8 @@ from ...ipc.protocol import (
     StatusReply,
     Welcome,
 )
+from ...ipc.telemetry import TelemetryMessage
+from .audience import Audience, user_of
 from .doorkeeper import OWNER, Doorkeeper
 from .peers import GivenUp, Peer
 
@@ -86,7 +88,8 @@ class Switchboard(threading.Thread):
 
     ``inbox`` gets a :class:`Received` for each message that the core loop must see, and a :class:`ClientGone` for each
     client that said hello and went. ``status``, ``settings`` and ``max_clients`` are called on this thread and must not
-    block. A client that is not the owner's is called ``USER:`` and its identity, which :func:`user_of` takes apart.
+    block. A client that is not the owner's is called ``USER:`` and its identity, which :func:`.audience.user_of` takes
+    apart.
     """
 
     def __init__(
@@ -104,6 +107,8 @@ class Switchboard(threading.Thread):
         self._shut = False
         self._control = endpoint.control
         self._telemetry = endpoint.telemetry
+        #: Who subscribes to telemetry.
+        self.audience = Audience(endpoint.telemetry, self._doorkeeper)
         self._control.set(zmq.SNDHWM, CONTROL_QUEUE)
         self._telemetry.set(zmq.SNDHWM, TELEMETRY_QUEUE)
         self._inbox = inbox
@@ -119,9 +124,6 @@ class Switchboard(threading.Thread):
         self._peers: dict[str, Peer] = {}
         self._given_up: OrderedDict[str, GivenUp] = OrderedDict()
         self._publishing = threading.Lock()
-        self._subscribed: frozenset[bytes] = frozenset()
-        #: Last sequence number of each topic.
-        self.sequences: dict[str, int] = {topic.decode(): 0 for topic in telemetry.TOPICS}
 
     # --- from any thread ------------------------------------------------------------------------------------------
 
@@ -130,15 +132,10 @@ class Switchboard(threading.Thread):
         self._outbox.append((client, message))
         self._wake()
 
-    def wanted(self, topic: bytes) -> bool:
-        """Whether anybody subscribes to ``topic``."""
-        return any(topic.startswith(prefix) for prefix in self._subscribed)
-
-    def publish(self, topic: bytes, message: telemetry.TelemetryMessage) -> None:
+    def publish(self, topic: bytes, message: TelemetryMessage, clients: Sequence[str] = ()) -> None:
+        """Tell subscribers. ``clients``: whose each of the message's request rows is."""
         with self._publishing:  # numbers must leave in order
-            name = topic.decode()
-            self.sequences[name] += 1
-            self._outbox.append(telemetry.encode_frames(topic, self.sequences[name], message))
+            self._outbox.extend(self.audience.frames(topic, message, clients))
         self._wake()
 
     def client_name(self, client: str) -> str:
@@ -180,7 +177,7 @@ class Switchboard(threading.Thread):
                 last = now
                 self._keep_door(now)
                 self._receive(now)
-                self._note_subscriptions()
+                self.audience.note()
                 self._empty_outbox()
                 self._retry()
                 self._watch(now)
@@ -259,7 +256,7 @@ class Switchboard(threading.Thread):
             return
         peer = self._peers.get(client)
         if peer is None:
-            self._refuse_stranger(identity, client, message.id, now)
+            self._refuse_stranger(identity, client, message, now)
             return
         peer.heard = now
         if peer.ledger is not None and not peer.ledger.takes(message):
@@ -315,34 +312,24 @@ class Switchboard(threading.Thread):
         _log.info("%s is back on a new connection; %d messages are sent again.", peer.name, len(missing))
         return True
 
-    def _refuse_stranger(self, identity: bytes, client: str, id: str, now: float) -> None:
-        """One that never said hello; or one that was given up and is told so.
+    def _refuse_stranger(self, identity: bytes, client: str, message: ClientMessage, now: float) -> None:
+        """One that never said hello, or is forgotten; or one that was given up and is told so.
 
         That makes it a client again, unless it numbers its messages: then it has to begin anew with a hello.
         """
-        given_up = self._given_up.pop(client, None)
+        given_up = self._given_up.get(client)
         if given_up is None:
-            text = "Say hello first: this engine does not know the client."
-            self._reply(identity, Failed(id=id, code="protocol", message=text))
+            self._reply(identity, unknown_client(message))
             return
-        notice = msgspec.structs.replace(given_up.notice, id=id)
+        notice = msgspec.structs.replace(given_up.notice, id=message.id)
         if given_up.numbered:
-            self._reply(identity, notice)
+            if self._reply(identity, notice):
+                del self._given_up[client]
             return
+        del self._given_up[client]
         self._peers[client] = peer = Peer(identity, given_up.name, now)
-        for message in (*given_up.ends, notice):
-            peer.hold(message)
-
-    def _note_subscriptions(self) -> None:
-        subscribed = set(self._subscribed)
-        with contextlib.suppress(zmq.Again):
-            while True:
-                frame = self._telemetry.recv(zmq.NOBLOCK)
-                if frame[:1] == b"\1":
-                    subscribed.add(frame[1:])
-                elif frame[:1] == b"\0":
-                    subscribed.discard(frame[1:])
-        self._subscribed = frozenset(subscribed)
+        for held in (*given_up.ends, notice):
+            peer.hold(held)
 
     def _empty_outbox(self) -> None:
         with contextlib.suppress(BlockingIOError):
@@ -427,15 +414,21 @@ class Switchboard(threading.Thread):
         del self._peers[client]
         self._inbox.put(ClientGone(client, reason))
 
-    def _reply(self, identity: bytes, message: Failed) -> None:
-        """Answer somebody who is no client (yet); what cannot be sent at once is dropped."""
-        with contextlib.suppress(zmq.ZMQError):
+    def _reply(self, identity: bytes, message: Failed) -> bool:
+        """Answer somebody who is no client (yet); what cannot be sent at once is dropped (False)."""
+        try:
             self._control.send_multipart([identity, protocol.encode(message)], zmq.NOBLOCK)
+        except zmq.ZMQError:
+            return False
+        return True
 
 
-def user_of(client: str) -> str:
-    """The user that a client came as; the owner is nobody by name."""
-    return client.rpartition(":")[0]
+def unknown_client(message: ClientMessage) -> Failed:
+    """The answer to who said no hello; or did, if he numbers his messages, to an engine that knows nothing of it."""
+    if message.serial or message.seen:
+        text = "The engine does not know this client any more; whatever it asked has ended."
+        return Failed(id=message.id, code="lost", message=text)
+    return Failed(id=message.id, code="protocol", message="Say hello first: this engine does not know the client.")
 
 
 def undecodable(id: str, error: msgspec.DecodeError) -> Failed:

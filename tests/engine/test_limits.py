@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import threading
 from collections.abc import Callable, Iterator
@@ -21,7 +22,8 @@ from pagedeck.engine.serving.text import Text
 from pagedeck.ipc.client import Client, EngineError
 from pagedeck.ipc.endpoint import Connection, bind
 from pagedeck.ipc.keys import add_key
-from pagedeck.ipc.telemetry import TOPICS
+from pagedeck.ipc.subscriber import Subscription
+from pagedeck.ipc.telemetry import TOPIC_EVENT, TOPICS, Event, Stats
 from pagedeck.ipc.vocabulary import Refused
 
 from .harness import make_engine
@@ -166,23 +168,95 @@ def test_of_others_a_client_sees_what_they_do_and_not_what_they_say(serve: Calla
         assert theirs.owners == full.owners and theirs.fill == full.fill
 
 
-def test_telemetry_holds_nobodys_text(serve: Callable[..., Served]) -> None:
+def test_telemetry_tells_each_key_its_own_requests_and_operators_all(serve: Callable[..., Served]) -> None:
     served = serve()
-    secret = "swordfish"
-    with Client(served.come_as("bob")) as bob, bob.subscribe() as telemetry, Client(served.connection) as owner:
-        while not all(served.service._switchboard.wanted(topic) for topic in TOPICS):
-            bob.status()
+    names = ("alice", "alice2", "op")  # of which one begins with the other
+    alice_key, bob_key, operator_key = (served.come_as(name, operator=name == "op") for name in names)
+    audience = served.service._switchboard.audience
+    with contextlib.ExitStack() as stack:
+        alice = stack.enter_context(Client(alice_key, name="alice-program"))
+        bob = stack.enter_context(Client(bob_key, name="bob-program"))
+        ears = {
+            name: stack.enter_context(Subscription(key, prefixes))
+            for name, key, prefixes in (
+                ("owner", served.connection, TOPICS),
+                ("op", operator_key, TOPICS),
+                ("alice", alice_key, TOPICS),
+                ("bob", bob_key, [b""]),
+                ("thief", bob_key, [b"event\0", b"event\0alice\0", b"stats\0\0", b"event\0\0"]),
+            )
+        }
+        came = dict.fromkeys(TOPICS, 3) | {b"": 1, b"event\0\0": 1}
+        while any(audience._prefixes[prefix] != times for prefix, times in came.items()):
+            alice.status()
         served.engine.runner.gate.set()
-        streams = [owner.submit(f"{secret} {n}", max_tokens=5, temperature=0.0, cache_salt=secret) for n in range(5)]
-        ended = {stream.finished and stream.id for stream in streams}
-        rows: set[str] = set()
-        while not ended <= rows:
+        secret = {"max_tokens": 5, "temperature": 0.0, "cache_salt": "swordfish"}
+        asked = {
+            "alice": [alice.submit(f"swordfish {n}", **secret) for n in range(3)],
+            "bob": [bob.submit(f"swordfish {n}", **secret) for n in range(3)],
+        }
+        own = {name: {stream.finished and stream.id for stream in streams} for name, streams in asked.items()}
+        numbers = {stream.accepted.number for streams in asked.values() for stream in streams}
+        everybodys = own["alice"] | own["bob"]
+        may = {"owner": everybodys, "op": everybodys, "alice": own["alice"], "bob": own["bob"]}
+        programs = {"alice": {"alice/alice-program"}, "bob": {"alice2/bob-program"}}
+        programs |= dict.fromkeys(("owner", "op"), programs["alice"] | programs["bob"])
+        for who, ids in may.items():
+            told = Told(ears[who], numbers)
+            assert told.ids == ids and told.clients == programs[who] and not ears[who].lost
+            assert b"swordfish" not in told.payload
+            for id in everybodys - ids:
+                assert id.encode() not in told.payload  # in no event's text either
+            assert told.orphans == (set() if len(ids) > 3 else {5})
+        assert ears["thief"].receive(timeout=0) is None
+        assert {row.id for row in bob.snapshot().requests} == own["bob"] | {""}
+        assert bob.status().stats is not None and not bob.status().stats.requests
+
+
+class Told:
+    """What telemetry said until it had told, in events and in stats, that all these requests had finished.
+
+    ``orphans``: numbers of output tokens of those that had no name."""
+
+    def __init__(self, telemetry: Subscription, numbers: set[int]) -> None:
+        self.ids: set[str] = set()
+        self.clients: set[str] = set()
+        self.orphans: set[int] = set()
+        self.payload = b""
+        open_ones = {Event: set(numbers), Stats: set(numbers)}
+        topics = set()
+        while any(open_ones.values()) or topics != set(TOPICS):
             received = telemetry.receive(timeout=60)
             assert received is not None
-            message = received[2]
-            assert secret.encode() not in msgspec.msgpack.encode(message)
-            told = [*getattr(message, "requests", []), getattr(message, "row", None)]
-            rows |= {row.id for row in told if row is not None and row.state == "finished"}
+            topic, _, message = received
+            topics.add(topic)
+            self.payload += msgspec.msgpack.encode(message)
+            for row in [*getattr(message, "requests", []), getattr(message, "row", None)]:
+                if row is None:
+                    continue
+                self.ids |= {row.id} - {""}
+                self.clients |= {row.client} - {""}
+                if row.state == "finished":
+                    open_ones[type(message)].discard(row.number)
+                    if not row.id:
+                        assert not row.prefix and not row.client
+                        self.orphans.add(row.output_tokens)
+
+
+def test_the_log_is_told_to_operators_alone(serve: Callable[..., Served]) -> None:
+    served = serve()
+    board = served.service._switchboard
+    with (
+        Subscription(served.come_as("alice"), [TOPIC_EVENT]) as alice,
+        Subscription(served.connection, [TOPIC_EVENT]) as owner,
+    ):
+        with Client(served.connection) as client:
+            while board.audience._prefixes[TOPIC_EVENT] != 2:
+                client.status()
+        for kind in ("log", "state"):
+            board.publish(TOPIC_EVENT, Event("e", 0.0, kind, kind))
+        told = [ear.receive(timeout=60) for ear in (alice, owner, owner)]
+        assert [one and one[2].text for one in told] == ["state", "log", "state"]
 
 
 def test_only_operators_change_settings_and_stop_the_engine(serve: Callable[..., Served]) -> None:

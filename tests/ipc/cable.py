@@ -18,6 +18,8 @@ class Cable:
         self.connection = replace(engine, control=f"ipc://{path}")
         self.connected = threading.Semaphore(0)
         self.swallows = False
+        self.poison = b"\0never"  # whatever holds this vanishes, and all after it
+        self.swallowed = threading.Semaphore(0)
         self._engine = engine.control.removeprefix("ipc://")
         self._ends: list[socket.socket] = []
         self._open = threading.Event()
@@ -40,6 +42,10 @@ class Cable:
         self.swallows = False
         self._open.set()
 
+    def lead_to(self, engine: Connection) -> None:
+        """Connections that come about from now on lead to another engine."""
+        self._engine = engine.control.removeprefix("ipc://")
+
     def close(self) -> None:
         self.cut()
         self.mend()
@@ -61,6 +67,9 @@ class Cable:
     def _carry(self, source: socket.socket, target: socket.socket) -> None:
         with contextlib.suppress(OSError):
             while data := source.recv(65_536):
+                if self.poison in data:
+                    self.swallows = True
+                    self.swallowed.release()
                 if not self.swallows:
                     target.sendall(data)
         with contextlib.suppress(OSError):

@@ -159,7 +159,7 @@ def test_tcp_with_the_key_and_telemetry(board: Callable[..., Any]) -> None:
         async with AsyncClient(made.connection) as client, client.subscribe([TOPIC_EVENT]) as events:
             assert await client.submit("a b").text() == "ab"
             reading = asyncio.ensure_future(anext(aiter(events)))
-            while not made.switchboard.wanted(TOPIC_EVENT):
+            while not made.switchboard.audience.wanted(TOPIC_EVENT):
                 await client.status()
             made.switchboard.publish(TOPIC_EVENT, Event("e", 0.0, "log", "hi"))
             topic, sequence, message = await reading

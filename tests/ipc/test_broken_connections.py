@@ -31,12 +31,15 @@ from pagedeck.ipc.protocol import (
     Ping,
     SetPriority,
     Tokens,
+    Welcome,
     decode_client,
     decode_engine,
     encode,
 )
 
 from .cable import Cable
+
+HANDSHAKE = line._MONITOR_EVENT.pack(zmq.EVENT_HANDSHAKE_SUCCEEDED, 0)
 
 
 @pytest.fixture
@@ -197,20 +200,94 @@ def test_a_patient_clients_request_is_asked_again_once_it_was_given_up(
 
 def test_late_answers_to_a_conversation_that_is_over_end_the_new_one_no_more(board: Callable[..., Any]) -> None:
     reasons: list[str] = []
-    talk = line.Line(board().connection, "someone", lambda error: reasons.append(error.code))
-    handshake = line._MONITOR_EVENT.pack(zmq.EVENT_HANDSHAKE_SUCCEEDED, 0)
-    talk.monitored([handshake])
-    talk.read(encode(Done(id="x")))  # else it would begin rather than go on
+    made = board()
+    talk = line.Line(made.connection, "someone", lambda error: reasons.append(error.code))
+    talk.write(talk.hello("x"))
+    talk.monitored([HANDSHAKE])
+    assert talk.read(encode(Welcome(id="x", status=made.status)))
     for _ in range(2):
-        talk.monitored([handshake])
+        talk.monitored([HANDSHAKE])
     first, second = (decode_client(frame) for frame in talk.due())
     assert isinstance(first, Hello) and isinstance(second, Hello) and first.resumes and second.resumes
     talk.read(encode(Failed(id=first.id, code="slow_client")))
     talk.read(encode(Failed(id=second.id, code="lost")))
     assert reasons == ["slow_client"]
     [hello] = (decode_client(frame) for frame in talk.due())
-    talk.read(encode(Failed(id=hello.id, code="lost")))
+    assert not hello.resumes
+    talk.read(encode(Welcome(id=hello.id, status=made.status)))
+    talk.read(encode(Failed(id="y", code="lost")))
     assert reasons == ["slow_client", "lost"]
+
+
+def test_a_hello_that_vanished_is_said_again_with_all_that_followed_it(board: Callable[..., Any]) -> None:
+    reasons: list[str] = []
+    status = board().status
+    talk = line.Line(board(name="other").connection, "someone", lambda error: reasons.append(error.code))
+    talk.write(talk.hello("first"))
+    asked = talk.write(SetPriority(id="x"))
+    for _ in range(3):
+        talk.monitored([HANDSHAKE])
+    hello, again = talk.due()
+    greeting = decode_client(hello)
+    assert isinstance(greeting, Hello) and not greeting.resumes and again == asked
+    # What overtook the hello is not known to anybody, and what an earlier hello led to is over.
+    for early in (Failed(id="x", code="lost"), Failed(id="x", code="protocol"), Welcome(id="first", status=status)):
+        assert talk.read(encode(early)) is None
+    assert talk.read(encode(Done(id="x", serial=1))) is None
+    welcome = talk.read(encode(Welcome(id=greeting.id, status=status)))
+    assert isinstance(welcome, Welcome) and welcome.id == "first"  # who waits for an answer gets one
+    assert talk.read(encode(Done(id="x", serial=1))) is not None and not reasons
+
+
+def test_who_is_turned_away_tries_again_with_what_is_asked_next(board: Callable[..., Any]) -> None:
+    reasons: list[str] = []
+    made = board()
+    talk = line.Line(made.connection, "someone", lambda error: reasons.append(error.code))
+    talk.write(talk.hello("first"))
+    refused = talk.read(encode(Failed(id="first", code="too_many_clients")))
+    assert isinstance(refused, Failed) and not talk.due()
+    for times in (1, 2):
+        asked = talk.write(Ping())
+        [hello] = talk.due()
+        assert reasons == ["too_many_clients"] * times and not decode_client(hello).resumes
+        talk.read(encode(Failed(id=decode_client(hello).id, code="too_many_clients")))
+    assert asked
+
+
+@pytest.mark.parametrize("vanishes", [b"\0never", b"again-0", b"again-1"])
+def test_what_overtakes_its_hello_at_an_engine_that_does_not_know_the_client(
+    board: Callable[..., Any], cable: Callable[[Any], Cable], vanishes: bytes
+) -> None:
+    """Another engine listens where the first one did, and perhaps a hello to it is lost, too. A request is repeated
+    where that was wished, and else ends with the reason."""
+    first, second = board(), board(name="second")
+    wires = [cable(first), cable(first)]
+    with Client(wires[0].connection) as client, Client(wires[1].connection, patience=60) as patient:
+        streams = [one.submit("x", temperature=0.0) for one in (client, patient)]
+        for _ in streams:
+            next_submit(first)
+        for wire in wires:
+            wire.poison = vanishes
+            wire.cut()
+            wire.lead_to(second.connection)
+        answers: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        client.post(SetPriority(request="x", priority=1), answers.put)  # waits in the socket, before any hello
+        streams.append(patient.submit("y", temperature=0.0))
+        for wire in wires:
+            wire.mend()
+        if b"again" in vanishes:
+            for wire in wires:
+                assert wire.swallowed.acquire(timeout=60)
+                wire.poison = b"\0never"
+                wire.cut()
+                wire.mend()
+        second.answer(lambda _client, message: [Finished(id=message.id)])
+        assert answers.get(timeout=60).code == "lost"
+        with pytest.raises(EngineError) as error:
+            streams[0].text()
+        assert error.value.code == "lost"
+        assert [stream.text() for stream in streams[1:]] == ["", ""]
+        assert client.submit("z").text() == "" and client.status().name == "b"
 
 
 def test_what_cannot_be_repeated_is_said(

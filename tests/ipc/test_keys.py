@@ -56,9 +56,9 @@ def test_a_file_made_for_a_client_is_all_that_it_needs(board: Callable[..., Any]
     with Client(str(path), name="reader") as client:
         assert client.submit("hello").text() == "hello"
         with client.subscribe([TOPIC_EVENT]) as events:
-            while not made.switchboard.wanted(TOPIC_EVENT):
+            while not made.switchboard.audience.wanted(TOPIC_EVENT):
                 client.status()
-            made.switchboard.publish(TOPIC_EVENT, Event("e", 0.0, "log", "hi"))
+            made.switchboard.publish(TOPIC_EVENT, Event("e", 0.0, "state", "hi"))
             received = events.receive(timeout=60)
             assert received is not None and received[2].text == "hi"
 
@@ -110,9 +110,9 @@ def test_a_revoked_key_is_cut_off_and_the_others_go_on(board: Callable[..., Any]
         assert error.value.code == "key"
         telemetry = client.subscribe([TOPIC_EVENT])
         with other.subscribe([TOPIC_EVENT]) as events:
-            while not made.switchboard.wanted(TOPIC_EVENT):
+            while not made.switchboard.audience.wanted(TOPIC_EVENT):
                 other.status()
-            made.switchboard.publish(TOPIC_EVENT, Event("e", 0.0, "log", "hi"))
+            made.switchboard.publish(TOPIC_EVENT, Event("e", 0.0, "state", "hi"))
             assert events.receive(timeout=60) is not None
         assert telemetry.receive(timeout=0) is None
         telemetry.close()

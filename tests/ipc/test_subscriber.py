@@ -192,7 +192,7 @@ def test_frames_come_out_as_they_went_in() -> None:
 def subscribed(made: Any, topic: bytes) -> None:
     """Wait until the engine knows of a subscription."""
     probe = Subscription(made.connection, [b"probe"])
-    while not made.switchboard.wanted(topic):
+    while not made.switchboard.audience.wanted(topic):
         probe.receive(timeout=0.01)
     probe.close()
 
@@ -202,13 +202,13 @@ def test_a_subscription_receives_its_topics(board: Callable[..., Any], listen: s
     made = board(listen=listen)
     with Subscription(made.connection, [TOPIC_EVENT]) as subscription:
         subscribed(made, TOPIC_EVENT)
-        assert not made.switchboard.wanted(TOPIC_BLOCKS)
+        assert not made.switchboard.audience.wanted(TOPIC_BLOCKS)
         made.switchboard.publish(TOPIC_BLOCKS, update(1))
         made.switchboard.publish(TOPIC_EVENT, Event("e", 0.0, "log", "one"))
         topic, sequence, message = subscription.receive(timeout=60) or (b"", 0, None)
         assert (topic, sequence, message) == (TOPIC_EVENT, 1, Event("e", 0.0, "log", "one"))
         assert subscription.receive(timeout=0.01) is None
-    assert made.switchboard.sequences == {"blocks": 1, "step": 0, "stats": 0, "event": 1}
+    assert made.switchboard.audience.sequences() == {"blocks": 1, "step": 0, "stats": 0, "event": 1}
 
 
 def test_the_engine_learns_when_the_last_subscriber_left(board: Callable[..., Any]) -> None:
@@ -216,7 +216,7 @@ def test_the_engine_learns_when_the_last_subscriber_left(board: Callable[..., An
     with Subscription(made.connection), Subscription(made.connection, TOPICS):
         subscribed(made, TOPIC_BLOCKS)
     probe = Subscription(made.connection, [b"probe"])
-    while made.switchboard.wanted(TOPIC_BLOCKS):
+    while made.switchboard.audience.wanted(TOPIC_BLOCKS):
         probe.receive(timeout=0.01)
     probe.close()
 
