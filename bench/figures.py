@@ -61,6 +61,11 @@ def goodput(outcomes: Sequence[Outcome], limits: Limits) -> float:
     return sum(limits.kept(outcome) for outcome in outcomes) / span(outcomes)
 
 
+def smoothed_goodput(outcomes: Sequence[Outcome], limits: Limits) -> float:
+    """Goodput with half a request more, so that it has a ratio to one in which none kept the limits (Haldane, 1955)."""
+    return goodput(outcomes, limits) + 0.5 / span(outcomes)
+
+
 def good(outcomes: Sequence[Outcome]) -> list[Outcome]:
     """Those that were answered."""
     return [outcome for outcome in outcomes if not outcome.error and outcome.arrivals]

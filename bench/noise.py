@@ -34,8 +34,7 @@ def interval(
     that both what differs from run to run and what differs from request to request counts."""
     rng = random.Random(seed)
     means = sorted(_resampled(runs, figure, rng) for _ in range(rounds))
-    value = sum(map(figure, runs)) / len(runs)
-    return _around(value, means)
+    return _around(_mean(runs, figure), means)
 
 
 def ratio(
@@ -52,13 +51,39 @@ def ratio(
     for _ in range(rounds):
         mine, theirs = _resampled(runs, figure, rng), _resampled(others, figure, rng)
         ratios.append(mine / theirs if theirs else 1.0)
-    mean, other = (sum(map(figure, each)) / len(each) for each in (runs, others))
+    mean, other = _mean(runs, figure), _mean(others, figure)
     return _around(mean / other if other else 1.0, sorted(ratios))
 
 
+def paired_ratio(
+    runs: Sequence[Sequence[T]],
+    others: Sequence[Sequence[T]],
+    figure: Callable[[Sequence[T]], float],
+    *,
+    rounds: int = ROUNDS,
+    seed: int = 0,
+) -> Interval:
+    """:func:`ratio` where all are runs of one load, whose samples are of the same requests in the same order: the same
+    ones are drawn on both sides, so that how requests differ from one another is no noise."""
+    rng, count = random.Random(seed), len(runs[0])
+    ratios = []
+    for _ in range(rounds):
+        places = rng.choices(range(count), k=count)
+        mine, theirs = (
+            _mean([[run[place] for place in places] for run in rng.choices(each, k=len(each))], figure)
+            for each in (runs, others)
+        )
+        ratios.append(mine / theirs if theirs else 1.0)
+    mean, other = _mean(runs, figure), _mean(others, figure)
+    return _around(mean / other if other else 1.0, sorted(ratios))
+
+
+def _mean(runs: Sequence[Sequence[T]], figure: Callable[[Sequence[T]], float]) -> float:
+    return sum(map(figure, runs)) / len(runs)
+
+
 def _resampled(runs: Sequence[Sequence[T]], figure: Callable[[Sequence[T]], float], rng: random.Random) -> float:
-    drawn = rng.choices(runs, k=len(runs))
-    return sum(figure(rng.choices(run, k=len(run))) for run in drawn) / len(drawn)
+    return _mean([rng.choices(run, k=len(run)) for run in rng.choices(runs, k=len(runs))], figure)
 
 
 def _around(value: float, drawn: Sequence[float]) -> Interval:

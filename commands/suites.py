@@ -98,14 +98,16 @@ def add_tune(parser: argparse.ArgumentParser) -> None:
     _model_option(parser)
     _load_options(parser)
     parser.add_argument(
-        "--objective", default="throughput", help="throughput, latency or goodput (default %(default)s)"
+        "--objective",
+        help="throughput, latency or goodput (default: goodput where a limit is stated; throughput where all requests "
+        "are there at once or wait for one another; else latency)",
     )
     _limit_options(parser)
     parser.add_argument("--minutes", type=float, default=15.0, help="the longest search (default %(default)g)")
     parser.add_argument("--threads", type=int, help="CPU threads (default: one a core)")
     parser.add_argument(
         "--apply", metavar="ENGINE", nargs="?", const="", help="set what was chosen on a running engine (default: the "
-        "only one)",
+        "only one); a search that has ended is not repeated for it",
     )  # fmt: skip
     parser.add_argument("--undo", action="store_true", help="take back what --apply did last, and do nothing else")
     parser.add_argument(

@@ -13,10 +13,11 @@ from ..bench import report as page
 from ..bench import results
 from ..bench.figures import Limits
 from ..bench.own import started
-from ..bench.results import Results
+from ..bench.results import Changed, Results, Run
 from ..bench.tuner.objective import Objective
-from ..bench.tuner.search import FULL, Search, Tried, name_of, run_of, trials
+from ..bench.tuner.search import Search, Tried, name_of, trials
 from ..bench.witness import Witness
+from ..bench.workload import Item
 from ..engine.config import EngineConfig
 from ..engine.model.checkpoint import locate
 from ..ipc.client import Client
@@ -32,6 +33,13 @@ LEAST = 5
 
 UNDO = "tune-undo.json"
 
+HEADS = {
+    "tokens_per_s": "tokens/s",
+    "ttft_p95": "TTFT P95, s",
+    "e2e_p95": "latency P95, s",
+    "goodput": "goodput, requests/s",
+}
+
 
 def tune(
     *,
@@ -42,7 +50,7 @@ def tune(
     arrivals: str | None,
     speed: float,
     seed: int,
-    objective: str,
+    objective: str | None,
     ttft_limit: float | None,
     itl_limit: float | None,
     minutes: float,
@@ -51,28 +59,37 @@ def tune(
     undo: bool,
     output: str,
 ) -> int:
-    """Search, tell, and set what was chosen if ``apply`` names an engine (empty: the only one)."""
+    """Search, tell, and set what was chosen if ``apply`` names an engine (empty: the only one). What a search that has
+    ended chose is set without another search."""
     if undo:
         return take_back()
     check_output(output, requests=requests, threads=threads)
     if not 0 < minutes <= 1440:
         raise Refused.value("minutes", minutes, "a number above 0, up to 1,440")
-    aim = Objective(objective, Limits(ttft_limit, itl_limit))
+    if objective is not None:
+        Objective(objective, Limits(ttft_limit, itl_limit))
     threads = threads or os.cpu_count() or 1
     wanted = LoadOptions(model, load, trace, requests, arrivals, speed, seed)
     found = results.new("tune", load=wanted.facts(threads))
-    kept = _kept(found, Path(output))
+    before = _before(found, Path(output))
     deadline = time.monotonic() + 60 * minutes
 
-    def keep(tried: Tried) -> None:
-        found.runs.append(run_of(tried))
+    def keep(run: Run) -> None:
+        found.runs.append(run)
         results.write(found, Path(output))
 
     with Progress() as progress:
         folder = locate(EngineConfig(model=model), progress).folder
         items = wanted.items(folder)
-        if len(items) < LEAST:
-            raise Refused.value("requests", len(items), f"an integer from {LEAST}, so that a gain differs from noise")
+        _check(items, minutes)
+        limits = Limits(ttft_limit, itl_limit)
+        aim = Objective(objective or _objective_of(items, limits), limits)
+        found.objective = {"name": aim.name, "ttft_limit": ttft_limit, "itl_limit": itl_limit}
+        if before is not None and before.chosen and apply is not None and before.objective == found.objective:
+            progress.clear()
+            print(f"{output} holds this search's result.")
+            return set_on(apply or None, before.chosen)
+        kept = _kept(found, before)
         with started(folder, threads, progress) as client, Witness(client) as witness:
             client.timeout = PATIENCE_S
             search = Search(client, witness, items, aim, deadline=deadline, report=progress, kept=kept, keep=keep)
@@ -83,56 +100,94 @@ def tune(
                 print(f"Interrupted; the same command goes on from {output}.")
                 return 130
     found.trials, found.chosen = trials(search, aim), best.settings
-    found.objective = {"name": objective, "ttft_limit": ttft_limit, "itl_limit": itl_limit}
-    found.changed = search.changed(best)
-    found.gain = search.gain(best)
-    changed = search.evidence(best)
-    found.notes = [*search.notes.values(), *(f"{change}: {what}" for change, what in changed)]
+    found.changed, found.gain = search.changed(), search.gain()
+    found.notes = [*search.notes.values(), *map(_evidence, found.changed)]
     results.write(found, Path(output))
     beside = Path(output).with_suffix(".html")
     page.write(found, beside)
-    print(render(search, aim, best, changed))
+    print(render(search, aim))
     print(f"All samples: {output}; with pictures: {beside}")
     if apply is not None:
         return set_on(apply or None, best.settings)
     return 0
 
 
-def _kept(found: Results, path: Path) -> list[Tried]:
-    """The trials of a search for the same load that was interrupted; they are taken into ``found``."""
+def _check(items: Sequence[Item], minutes: float) -> None:
+    """Raises :class:`Refused` for a load of which nothing could be told."""
+    if len(items) < LEAST:
+        raise Refused.value("requests", len(items), f"an integer from {LEAST}, so that a gain differs from noise")
+    lasts = max(item.at for item in items)
+    if lasts > 60 * minutes:
+        accepted = f"a number above {lasts / 60:.1f}, which the load alone lasts; or take fewer requests of it"
+        raise Refused.value("minutes", minutes, accepted)
+
+
+def _objective_of(items: Sequence[Item], limits: Limits) -> str:
+    """What there is to gain: where requests come when they come, throughput is theirs as long as an engine keeps up."""
+    if limits != Limits():
+        return "goodput"
+    return "latency" if any(item.at and item.after is None for item in items) else "throughput"
+
+
+def _before(found: Results, path: Path) -> Results | None:
+    """An earlier search for the same load."""
     if not path.exists():
-        return []
+        return None
     before = results.read(path)
     if before.kind != "tune" or before.load != found.load:
         text = f"{path} holds results of something else; state another file with --output, or remove it."
         raise Refused(text, field="output")
-    if before.chosen:  # it had ended
+    return before
+
+
+def _kept(found: Results, before: Results | None) -> list[Tried]:
+    """The trials of a search that was interrupted; its runs are taken into ``found``."""
+    if before is None or before.chosen:  # it had ended
         return []
     found.runs = before.runs
-    return [Tried(run.settings, run.name.partition(":")[0], run.outcomes) for run in before.runs]
+    kept: dict[str, Tried] = {}
+    for run in before.runs:
+        tried = kept.setdefault(run.name, Tried(run.settings, run.name.partition(":")[0]))
+        tried.runs.append(run.outcomes)
+    return list(kept.values())
 
 
-def render(search: Search, aim: Objective, best: Tried, changed: Sequence[tuple[str, str]]) -> str:
+def _evidence(change: Changed) -> str:
+    """What a change gained, where that was measured."""
+    text = "measured together with the others only"
+    if change.gain:
+        value, low, high = change.gain
+        text = f"alone {value:.2f} × as good ({low:.2f} to {high:.2f}), {change.stage}"
+    return f"{change.setting} {change.before} → {change.after}: {text}"
+
+
+def render(search: Search, aim: Objective) -> str:
     """What was tried, what was chosen and why."""
-    heads = ["stage", "settings", "tokens/s", "TTFT P95, s", "latency P95, s", aim.name]
-    rows = [heads]
+    figures = list(dict.fromkeys(["tokens_per_s", "ttft_p95", "e2e_p95", aim.figure]))
+    rows = [["stage", "settings", "runs", *(HEADS[name] for name in figures), ""]]
     for tried in search.tried:
-        told = aim.figures([tried.outcomes])
-        cells = [f"{told[name][0]:.3g}" for name in ("tokens_per_s", "ttft_p95", "e2e_p95")]
-        mark = "chosen" if tried is best else ""
-        rows.append([tried.stage, name_of(tried.settings), *cells, f"{aim.value(tried.outcomes):.3g} {mark}".rstrip()])
-    base = next(tried for tried in search.tried if tried.stage == FULL)
-    lines = [table(rows, right=frozenset({2, 3, 4})), ""]
-    if best.settings == base.settings:
+        told = aim.figures(tried.runs)
+        cells = [_with_interval(told[name]) if name == aim.figure else f"{told[name][0]:.3g}" for name in figures]
+        mark = "chosen" if tried is search.best else ""
+        rows.append([tried.stage, search.told(tried.settings), str(len(tried.runs)), *cells, mark])
+    lines = [table(rows, right=frozenset(range(2, 3 + len(figures)))), "", f"It was: {name_of(search.base.settings)}."]
+    gain, turns = search.gain(), len(search.turns)
+    if not gain:
         lines.append("Nothing that was tried is better than the settings as they are, beyond noise.")
     else:
-        gain = aim.gain([best.outcomes], [base.outcomes])
+        value, low, high = gain
+        again = f", measured again in turns, {turns} runs of each" if turns else ""
         lines.append(
-            f"Chosen: {name_of(best.settings)}. {gain.value:.2f} × as good as before, with 95 % confidence "
-            f"{gain.low:.2f} to {gain.high:.2f}."
+            f"Chosen: {search.told(search.best.settings)}. {aim.name.capitalize()} is {value:.2f} × as good as it was, "
+            f"with 95 % confidence {low:.2f} to {high:.2f}{again}."
         )
-        lines += [f"  {change}: {what}" for change, what in changed]
+        lines += [f"  {_evidence(change)}" for change in search.changed()]
     return "\n".join([*lines, *search.notes.values()])
+
+
+def _with_interval(ends: Sequence[float]) -> str:
+    value, low, high = ends
+    return f"{value:.3g} ({low:.3g} to {high:.3g})"
 
 
 def set_on(engine: str | None, settings: dict[str, Any]) -> int:

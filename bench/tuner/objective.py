@@ -8,12 +8,13 @@ from dataclasses import dataclass
 from ...ipc.vocabulary import Refused
 from .. import figures
 from ..drive import Outcome
-from ..figures import FIGURES, Limits, goodput
-from ..noise import Interval, interval, ratio
+from ..figures import FIGURES, Limits, goodput, smoothed_goodput
+from ..noise import Interval, interval, paired_ratio
 
 NO_LIMITS = Limits()
 
-NAMES = ("throughput", "latency", "goodput")
+#: Objective -> the figure that tells it.
+OBJECTIVES = {"throughput": "tokens_per_s", "latency": "e2e_p95", "goodput": "goodput"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,8 +26,8 @@ class Objective:
     limits: Limits = NO_LIMITS
 
     def __post_init__(self) -> None:
-        if self.name not in NAMES:
-            raise Refused.value("objective", self.name, ", ".join(NAMES))
+        if self.name not in OBJECTIVES:
+            raise Refused.value("objective", self.name, ", ".join(OBJECTIVES))
         if self.name == "goodput" and self.limits == NO_LIMITS:
             raise Refused("The objective goodput needs --ttft-limit or --itl-limit.", field="objective")
 
@@ -34,23 +35,22 @@ class Objective:
     def more_is_better(self) -> bool:
         return self.name != "latency"
 
-    def value(self, outcomes: Sequence[Outcome]) -> float:
-        if self.name == "goodput":
-            return goodput(outcomes, self.limits)
-        return FIGURES["tokens_per_s" if self.name == "throughput" else "e2e_p95"][2](outcomes)
+    @property
+    def figure(self) -> str:
+        return OBJECTIVES[self.name]
 
-    def better(self, one: float, other: float) -> bool:
-        return one > other if self.more_is_better else one < other
+    def value(self, outcomes: Sequence[Outcome]) -> float:
+        return goodput(outcomes, self.limits) if self.name == "goodput" else FIGURES[self.figure][2](outcomes)
 
     def best(self, values: Sequence[float]) -> int:
         """The place of the best one."""
         return max(range(len(values)), key=lambda place: values[place] if self.more_is_better else -values[place])
 
     def gain(self, runs: Sequence[Sequence[Outcome]], others: Sequence[Sequence[Outcome]]) -> Interval:
-        """How many times as good ``runs`` are as ``others``: above 1 is better."""
-        if self.more_is_better:
-            return ratio(runs, others, self.value)
-        return ratio(others, runs, self.value)
+        """How many times as good ``runs`` are as ``others`` of the same load: above 1 is better."""
+        if self.name == "goodput":
+            return paired_ratio(runs, others, lambda run: smoothed_goodput(run, self.limits))
+        return paired_ratio(*((runs, others) if self.more_is_better else (others, runs)), self.value)
 
     def figures(self, runs: Sequence[Sequence[Outcome]]) -> dict[str, list[float]]:
         """What a trial is told by: value, low and high of each figure."""

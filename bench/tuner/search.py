@@ -5,7 +5,11 @@ to be, discards what cannot win; what is left is measured on part of the load. T
 the traffic. From the best of those on, single settings are changed under the *full* load, each change made while the
 engine runs, as long as one of them gains more than noise.
 
-All of it is measured on one engine that never restarts. Each trial is kept as soon as it is measured, so a search that
+No machine is equally fast at all times. So what looks better is believed when it is better a second time, and in the
+end the start and the choice are measured again in turns. Those runs alone tell what was gained: the ones before were
+what the choice was made for, which flatters it.
+
+All of it is measured on one engine that never restarts. Each run is kept as soon as it is measured, so a search that
 was interrupted goes on where it was.
 """
 
@@ -13,11 +17,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ...ipc.client import Client, EngineError
 from ..drive import Outcome, drive
+from ..figures import span
 from ..inside.predict import Device, fit, predict
 from ..results import FULL, Changed, Run, Trial
 from ..witness import Witness
@@ -29,20 +34,26 @@ Report = Callable[[str, float | None], None]
 
 SWEEP, HALF = "sweep", "half traffic"
 
-#: How many are measured in the sweep and under half of the traffic, and shares of the load that the sweep runs.
-SWEPT, HALVED, SWEEP_SHARE = 6, 3, 0.5
+#: How many are measured in the sweep and under half of the traffic, and shares of the load that these run.
+SWEPT, HALVED, SHARE = 6, 3, 0.5
 
 #: What is predicted to be so much worse than the best cannot win: the simulator is not that wrong.
 HOPELESS = 0.8
 
+#: How often the start and the choice are measured again in the end, and for how often time is set aside.
+TURNS, TURNS_SET_ASIDE = 3, 2
 
-@dataclass(frozen=True, slots=True)
+#: Where the arrivals alone take so much of the time, throughput is theirs.
+KEPT_UP = 0.9
+
+
+@dataclass(eq=False, slots=True)
 class Tried:
-    """Settings under a stage's traffic, with what became of the requests."""
+    """Settings under a stage's traffic, with what became of the requests in each run."""
 
     settings: Settings
     stage: str
-    outcomes: list[Outcome]
+    runs: list[list[Outcome]] = field(default_factory=list)
 
 
 class OutOfTime(Exception):
@@ -52,7 +63,7 @@ class OutOfTime(Exception):
 class Search:
     """Looks for the best settings of ``client``'s engine for ``items``.
 
-    ``kept`` are trials of an interrupted search over the same load; ``keep`` is given each new one. ``deadline`` is
+    ``kept`` are trials of an interrupted search over the same load; ``keep`` is given each new run. ``deadline`` is
     monotonic.
     """
 
@@ -66,10 +77,11 @@ class Search:
         deadline: float,
         report: Report,
         kept: Sequence[Tried] = (),
-        keep: Callable[[Tried], None] = lambda tried: None,
+        keep: Callable[[Run], None] = lambda run: None,
     ) -> None:
         self.tried: list[Tried] = list(kept)
         self.notes: dict[str, str] = {}
+        self.base = self.best = Tried({}, FULL)
         self._client = client
         self._witness = witness
         self._items = items
@@ -78,69 +90,85 @@ class Search:
         self._report = report
         self._keep = keep
         self._values = VALUES
+        self._set_aside = 0.0  # seconds, for the runs in turns
+        self.turns: list[
+            tuple[list[Outcome], list[Outcome]]
+        ] = []  # runs of the choice and the start, one after the other
 
     def run(self) -> Tried:
         """The best trial under the full load; within the deadline, as far as the search got."""
         start = self._current()
         self._values = self._allowed()
-        base = self._trial(start, FULL)
-        best = base
+        self.base = self.best = self._trial(start, FULL)
+        self._set_aside = 2 * TURNS_SET_ASIDE * self._expected(FULL)
+        self._look_at_load()
         try:
             swept = [self._trial(settings, SWEEP) for settings in self._promising(start)]
-            halved = [self._trial(tried.settings, HALF) for tried in self._best(swept, HALVED)]
-            best = self._better(base, self._trial(self._best(halved, 1)[0].settings, FULL))
-            best = self._climb(best)
+            halved = [self._trial(tried.settings, HALF) for tried in self._best_of(swept, HALVED)]
+            self._consider(self._trial(self._best_of(halved, 1)[0].settings, FULL))
+            self._simplify()
+            while self._climb():
+                pass
         except OutOfTime:
             self.notes["end"] = "Time was up before the search had ended."
-        return best
+        self._confirm()
+        return self.best
 
-    def evidence(self, best: Tried) -> list[tuple[str, str]]:
-        """For each setting that differs from the start, what changing it alone gained where that was measured."""
-        told = []
-        for change in self.changed(best):
-            text = "together with the others"
-            if change.gain is not None:
-                value, low, high = change.gain
-                text = f"alone {value:.2f} × as good ({low:.2f} to {high:.2f}), {change.stage}"
-            told.append((f"{change.setting} {change.before} → {change.after}", text))
-        return told
-
-    def gain(self, best: Tried) -> list[float]:
-        """How many times as good it is as the start, with the ends of the interval; nothing for the start itself."""
-        base = self._base
-        if best.settings == base.settings:
+    def gain(self) -> list[float]:
+        """How many times as good the choice is as the start, with the ends of the interval; nothing for the start
+        itself."""
+        if self.best is self.base:
             return []
-        gain = self._objective.gain([best.outcomes], [base.outcomes])
+        mine, theirs = zip(*self.turns, strict=True) if self.turns else (self.best.runs, self.base.runs)
+        gain = self._objective.gain(mine, theirs)
         return [gain.value, gain.low, gain.high]
 
-    def changed(self, best: Tried) -> list[Changed]:
-        """The settings that differ from the start."""
-        base = self._base
-        told = []
-        for name, value in best.settings.items():
-            before = base.settings[name]
-            if value == before:
-                continue
-            pairs = [
-                (one, other)
-                for one in self.tried
-                for other in self.tried
-                if one.stage == other.stage and one.settings == other.settings | {name: one.settings[name]}
-                and one.settings[name] == value and other.settings[name] == before
-            ]  # fmt: skip
-            change = Changed(name, before, value)
-            if pairs:
-                one, other = pairs[-1]
-                gain = self._objective.gain([one.outcomes], [other.outcomes])
-                change.gain, change.stage = [gain.value, gain.low, gain.high], one.stage
-            told.append(change)
-        return told
+    def changed(self) -> list[Changed]:
+        """The settings that differ from the start, and what each alone gained, where that was measured."""
+        names = self._changed_names()
+        if len(names) == 1:
+            return [self._change(names[0], self.gain(), FULL)]
+        return [self._change(name, *self._alone(name)) for name in names]
 
-    @property
-    def _base(self) -> Tried:
-        return next(tried for tried in self.tried if tried.stage == FULL)
+    def told(self, settings: Settings) -> str:
+        """Settings by what is different from the start."""
+        changed = {name: value for name, value in settings.items() if value != self.base.settings.get(name, value)}
+        return name_of(changed) or "as it was"
+
+    def _changed_names(self) -> list[str]:
+        return [name for name, value in self.best.settings.items() if value != self.base.settings[name]]
+
+    def _change(self, name: str, gain: list[float] | None, stage: str) -> Changed:
+        return Changed(name, self.base.settings[name], self.best.settings[name], gain, stage)
+
+    def _alone(self, name: str) -> tuple[list[float] | None, str]:
+        """What a setting's change gained between two trials that differ in nothing else, the most measured ones of the
+        latest stage; and that stage."""
+        after, before = self.best.settings[name], self.base.settings[name]
+        pairs = [
+            (one, other)
+            for one in self.tried
+            for other in self.tried
+            if one.stage == other.stage and one.settings == other.settings | {name: after}
+            and one.settings[name] == after and other.settings[name] == before
+        ]  # fmt: skip
+        if not pairs:
+            return None, ""
+        stages = (SWEEP, HALF, FULL)
+        one, other = max(pairs, key=lambda pair: (stages.index(pair[0].stage), sum(len(t.runs) for t in pair)))
+        gain = self._objective.gain(one.runs, other.runs)
+        return [gain.value, gain.low, gain.high], one.stage
 
     # --- stages -----------------------------------------------------------------------------------------------------
+
+    def _look_at_load(self) -> None:
+        arrivals = max(item.at for item in self._items)
+        waits = any(item.after is not None for item in self._items)
+        if self._objective.name == "throughput" and not waits and arrivals >= KEPT_UP * span(self.base.runs[0]):
+            self.notes["load"] = (
+                "The engine keeps up with this load as it comes, so no settings can give more throughput; its latency "
+                "may differ."
+            )
 
     def _promising(self, start: Settings) -> list[Settings]:
         """What the simulator does not discard, the best predictions first; ``start`` is always among them."""
@@ -148,7 +176,7 @@ class Search:
         candidates = coarse(start, self._values)
         values = []
         for done, settings in enumerate(candidates):
-            self._check_time()
+            self._check_time(SWEEP)
             self._report(f"Simulating {len(candidates)} combinations", done / len(candidates))
             values.append(self._predicted(device, settings))
         best = values[self._objective.best(values)]
@@ -164,35 +192,79 @@ class Search:
         spread = _spread([settings for _, settings in hopeful if settings != start], SWEPT - 1)
         return [start, *spread]
 
-    def _climb(self, best: Tried) -> Tried:
-        """Change one setting at a time while something gains more than noise."""
-        while True:
-            gained = best
-            for settings in neighbours(best.settings, self._values):
-                gained = self._better(gained, self._trial(settings, FULL))
-            if gained is best:
-                return best
-            best = gained
+    def _simplify(self) -> None:
+        """Take back, one after the other, changes without which it is as good."""
+        names = self._changed_names()
+        for name in names if len(names) > 1 else ():
+            without = self._trial(self.best.settings | {name: self.base.settings[name]}, FULL)
+            if self._objective.gain(without.runs, self.best.runs).value >= 1.0:
+                self.best = without
+
+    def _climb(self) -> bool:
+        """Look at what is one step of one setting away; whether something gained by it."""
+        before = self.best
+        for settings in neighbours(before.settings, self._values):
+            self._consider(self._trial(settings, FULL))
+        return self.best is not before
+
+    def _consider(self, other: Tried) -> None:
+        """Take it only where it gains more than noise, and does so a second time."""
+        if other is self.best or not self._gains(other):
+            return
+        for tried in (self.best, other):
+            if len(tried.runs) < 2:
+                self._measure(tried)
+        if self._gains(other):
+            self.best = other
+
+    def _gains(self, other: Tried) -> bool:
+        return self._objective.gain(other.runs, self.best.runs).low > 1.0
+
+    def _confirm(self) -> None:
+        """Measure the choice and the start again, in turns, while there is time."""
+        if self.best is self.base:
+            return
+        self._set_aside = 0.0
+        try:
+            for _ in range(TURNS):
+                self.turns.append((self._measure(self.best), self._measure(self.base)))
+        except OutOfTime:
+            pass
+        if not self.turns:
+            self.notes["turns"] = "There was no time to measure the choice again, so its gain may be luck."
+        elif self.gain()[1] <= 1.0:
+            self.notes["turns"] = (
+                f"What looked better was not when it was measured again: {self.told(self.best.settings)}."
+            )
+            self.best = self.base
 
     # --- measuring --------------------------------------------------------------------------------------------------
 
     def _trial(self, settings: Settings, stage: str) -> Tried:
+        """These settings under a stage's traffic, measured once or oftener."""
         for tried in self.tried:
             if tried.settings == settings and tried.stage == stage:
                 return tried
-        self._check_time()
-        number = 1 + sum(tried.stage == stage for tried in self.tried)
-        text = f"{stage}, trial {number}: {name_of(settings)}"
-        self._configure(settings)
-        self._check_time()
-        outcomes = drive(self._client, traffic(self._items, stage), lambda share: self._report(text, share))
+        tried = Tried(settings, stage)
+        self._measure(tried)
+        return tried
+
+    def _measure(self, tried: Tried) -> list[Outcome]:
+        """One more run of these settings."""
+        self._check_time(tried.stage)
+        if not tried.runs:
+            self.tried.append(tried)
+        number = 1 + [other for other in self.tried if other.stage == tried.stage].index(tried)
+        again = f", run {len(tried.runs) + 1}" if tried.runs else ""
+        text = f"{tried.stage}, trial {number}{again}: {self.told(tried.settings)}"
+        self._configure(tried.settings)
+        outcomes = drive(self._client, traffic(self._items, tried.stage), lambda share: self._report(text, share))
         for outcome in outcomes:
             if outcome.error:
                 raise EngineError(outcome.error)
-        tried = Tried(settings, stage, outcomes)
-        self.tried.append(tried)
-        self._keep(tried)
-        return tried
+        tried.runs.append(outcomes)
+        self._keep(Run(f"{tried.stage}: {name_of(tried.settings)}", outcomes, dict(tried.settings)))
+        return outcomes
 
     def _configure(self, settings: Settings) -> None:
         """Set them, with nothing in the cache that trials before have left."""
@@ -231,34 +303,28 @@ class Search:
             return report.e2e_p95_s
         return report.output_tokens / max(report.virtual_s, 1e-9)
 
-    def _best(self, tried: Sequence[Tried], count: int) -> list[Tried]:
+    def _best_of(self, tried: Sequence[Tried], count: int) -> list[Tried]:
         sign = -1 if self._objective.more_is_better else 1
-        return sorted(tried, key=lambda one: sign * self._objective.value(one.outcomes))[:count]
+        return sorted(tried, key=lambda one: sign * self._objective.value(one.runs[0]))[:count]
 
-    def _better(self, one: Tried, other: Tried) -> Tried:
-        """The other one only where it gains more than noise."""
-        gain = self._objective.gain([other.outcomes], [one.outcomes])
-        return other if gain.low > 1.0 else one
+    def _expected(self, stage: str) -> float:
+        """Seconds that a run of a stage takes."""
+        known = [span(run) for tried in self.tried if tried.stage == stage for run in tried.runs]
+        return max(known) if known else max(map(span, self.base.runs), default=0.0)
 
-    def _check_time(self) -> None:
-        if time.monotonic() > self._deadline:
+    def _check_time(self, stage: str) -> None:
+        """The start is measured whatever the time is."""
+        if self.base.runs and time.monotonic() + self._expected(stage) + self._set_aside > self._deadline:
             raise OutOfTime
 
 
 def traffic(items: Sequence[Item], stage: str) -> list[Item]:
-    """A stage's part of a load. Half of the traffic is the same requests in twice the time, or half of them where all
-    are due at once."""
+    """A stage's part of a load. The sweep runs its first requests, and so does half of the traffic, in twice the time
+    where they are not all due at once."""
     if stage == FULL:
         return list(items)
-    if stage == SWEEP:
-        return _first(items, SWEEP_SHARE)
-    if any(item.at for item in items):
-        return [replace(item, at=2 * item.at) for item in items]
-    return _first(items, 0.5)
-
-
-def _first(items: Sequence[Item], share: float) -> list[Item]:
-    return list(items[: max(1, round(share * len(items)))])
+    first = items[: max(1, round(SHARE * len(items)))]
+    return list(first) if stage == SWEEP else [replace(item, at=2 * item.at) for item in first]
 
 
 def _spread(ranked: Sequence[Settings], count: int) -> list[Settings]:
@@ -279,11 +345,7 @@ def _distance(one: Settings, other: Settings) -> int:
 
 def trials(search_: Search, objective: Objective) -> list[Trial]:
     """All that was tried, for a file of results."""
-    return [Trial(tried.settings, tried.stage, objective.figures([tried.outcomes])) for tried in search_.tried]
-
-
-def run_of(tried: Tried) -> Run:
-    return Run(f"{tried.stage}: {name_of(tried.settings)}", tried.outcomes, dict(tried.settings))
+    return [Trial(tried.settings, tried.stage, objective.figures(tried.runs)) for tried in search_.tried]
 
 
 def name_of(settings: dict[str, Any]) -> str:
