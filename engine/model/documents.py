@@ -35,7 +35,7 @@ HARD = re.compile(r'"(pattern|patternProperties|allOf|multipleOf|format|unevalua
 LONG = 10_000
 #: Compiles the grammar that it reads, for nothing but to see whether that ends.
 TRIAL = "import llguidance, sys; llguidance.LLMatcher.validate_grammar(sys.stdin.read())"
-#: Compiled schemas that are kept.
+#: Schemas whose outcome is kept.
 KEPT = 32
 
 
@@ -53,7 +53,7 @@ class Documents:
         self._ends = ends
         self._trie: LLTokenizer | None = None
         self._lock = threading.Lock()
-        self._compiled = lru_cache(KEPT)(self._compile)
+        self._compiled = lru_cache(KEPT)(self._outcome)
 
     def of(self, schema: str) -> Document:
         """A document, not begun, of a JSON ``schema``; ``{}`` is any object, and ``oneOf`` is ``anyOf``.
@@ -62,7 +62,17 @@ class Documents:
             Refused: it is no schema, or one that cannot be compiled, in the compiler's words.
         """
         with self._lock:
-            return self._compiled(schema)
+            found = self._compiled(schema)
+        if isinstance(found, Refused):
+            raise found.with_traceback(None)
+        return found
+
+    def _outcome(self, schema: str) -> Document | Refused:
+        """A refusal is kept, too: what took the compiler long once is not tried again."""
+        try:
+            return self._compile(schema)
+        except Refused as refused:
+            return refused
 
     def _compile(self, schema: str) -> Document:
         from llguidance import LLMatcher, LLParserLimits

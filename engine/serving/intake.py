@@ -1,5 +1,5 @@
 """Prompts to tokens beside the core loop, and schemas to grammars: long ones must not make everybody else's tokens
-wait."""
+wait, nor a schema that takes the compiler long the prompts that come without any."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ class Prepared:
 
 
 class Intake:
-    """Reads prompts one after another on a thread of its own and gives each to ``deliver``, called on that thread.
+    """Reads prompts one after another on a thread of its own, those with a schema on a second one, and gives each to
+    ``deliver``, called on that thread.
 
     All methods belong to the core's thread. A submission is known here until it was taken back or cancelled.
     """
@@ -36,9 +37,12 @@ class Intake:
         self._text = text
         self._rules = rules
         self._deliver = deliver
-        self._queue: queue.SimpleQueue[tuple[str, Submit]] = queue.SimpleQueue()
+        self._plain: queue.SimpleQueue[tuple[str, Submit]] = queue.SimpleQueue()
+        self._with_schema: queue.SimpleQueue[tuple[str, Submit]] = queue.SimpleQueue()
+        self._tokenizing = threading.Lock()  # tokenizers change themselves when they are first used
         self._pending: dict[str, tuple[str, Submit]] = {}
-        threading.Thread(target=self._run, name="intake", daemon=True).start()
+        for name, waiting in (("intake", self._plain), ("schemas", self._with_schema)):
+            threading.Thread(target=self._run, args=(waiting,), name=name, daemon=True).start()
 
     def __contains__(self, id: str) -> bool:
         return id in self._pending
@@ -48,7 +52,8 @@ class Intake:
 
     def put(self, client: str, message: Submit) -> None:
         self._pending[message.id] = (client, message)
-        self._queue.put((client, message))
+        waiting = self._with_schema if message.sampling.json_schema else self._plain
+        waiting.put((client, message))
 
     def take(self, prepared: Prepared) -> bool:
         """Whether a delivered submission still counts; it is not known here any more."""
@@ -85,16 +90,18 @@ class Intake:
         self._pending.clear()
         return all_of_them
 
-    def _run(self) -> None:
+    def _run(self, waiting: queue.SimpleQueue[tuple[str, Submit]]) -> None:
         while True:
-            client, message = self._queue.get()
+            client, message = waiting.get()
             if self._pending.get(message.id, (None, None))[1] is message:  # else nobody waits for it any more
                 self._deliver(Prepared(client, message, self._read(message)))
 
     def _read(self, message: Submit) -> tuple[list[int], Rules] | Refused:
         try:
             message.sampling.check()
-            return self._text.prompt(message), self._rules(message.sampling)
+            with self._tokenizing:
+                prompt = self._text.prompt(message)
+            return prompt, self._rules(message.sampling)
         except Refused as refused:
             return refused
         except Exception as error:

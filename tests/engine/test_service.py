@@ -19,6 +19,7 @@ import zmq
 from pagedeck.engine import core
 from pagedeck.engine.config import EngineConfig
 from pagedeck.engine.core import Engine
+from pagedeck.engine.rules import Rules
 from pagedeck.engine.serving import switchboard
 from pagedeck.engine.serving.publisher import Publisher
 from pagedeck.engine.serving.service import Service
@@ -378,6 +379,32 @@ def test_a_prompt_that_is_being_read_can_be_cancelled(serve: Callable[..., Runni
         assert client.status().state == "ready" and running.engine.metrics.counters.finished == 1
 
 
+def test_a_schema_that_takes_long_holds_no_other_prompt_up(serve: Callable[..., Running]) -> None:
+    compiling, compiled = threading.Semaphore(0), threading.Event()
+
+    def rules(sampling: SamplingParams) -> Rules:
+        if sampling.json_schema:
+            compiling.release()
+            compiled.wait(60)
+        return Rules()
+
+    def load(_config: Any, _report: Any) -> Engine:
+        engine = make_engine()
+        engine.rules = rules
+        return engine
+
+    tokenizer = GatedTokenizer()
+    tokenizer.gate.set()
+    with Client(serve(load, tokenizer).connection) as client:
+        client.wait_ready(120)
+        slow = client.submit("slow", max_tokens=3, json_schema="{}", **GREEDY)
+        assert compiling.acquire(timeout=60)
+        assert client.submit("hi", max_tokens=3, **GREEDY).token_ids() == generate(list(b"hi"), 3, VOCABULARY)
+        assert not slow.ended
+        compiled.set()
+        assert slow.token_ids() == generate(list(b"slow"), 3, VOCABULARY)
+
+
 def test_draining_and_shutting_down_count_prompts_that_are_being_read(serve: Callable[..., Running]) -> None:
     running = serve(tokenizer=GatedTokenizer())
     with Client(running.connection) as client:
@@ -574,7 +601,7 @@ def test_steps_are_told_completely_and_in_order(serve: Callable[..., Running]) -
 
 def _wait_subscribed(running: Running, topic: bytes) -> None:
     probe = Subscription(running.connection, [b"probe"])
-    while not running.service._switchboard.wanted(topic):
+    while not running.service._switchboard.audience.wanted(topic):
         probe.receive(timeout=0.01)
     probe.close()
 
