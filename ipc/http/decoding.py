@@ -11,6 +11,7 @@ import msgspec
 from starlette.requests import Request as HttpRequest
 
 from ..vocabulary import Refused
+from .accepted import accepted, similar, steps
 from .errors import HttpError
 from .schema import Request
 
@@ -30,6 +31,25 @@ _REFUSED = {
     "functions": "functions are called tools now; state tools",
     "function_call": "functions are called tools now; state tool_choice",
 }
+
+#: What fields of other servers are called here, or why they are not here.
+_ELSEWHERE = dict.fromkeys(("n_predict", "num_predict", "max_new_tokens"), "state max_tokens.")
+_ELSEWHERE |= dict.fromkeys(("repeat_penalty",), "state repetition_penalty.")
+_ELSEWHERE |= dict.fromkeys(("stop_token_ids",), "state stop, as text.")
+_ELSEWHERE |= dict.fromkeys(
+    ("grammar", "json_schema", "guided_json", "guided_choice", "guided_regex", "guided_grammar", "structured_outputs"),
+    "state response_format, with a JSON schema.",
+)
+_ELSEWHERE |= dict.fromkeys(
+    ("chat_template", "chat_template_kwargs"), "prompts are made by the model's own chat template; leave it out."
+)
+_ELSEWHERE |= dict.fromkeys(
+    ("mirostat", "typical_p", "typ_p", "tfs_z", "top_a", "dynatemp_range", "xtc_probability", "dry_multiplier"),
+    "tokens are drawn by temperature, top_k, top_p and min_p; leave it out.",
+)
+
+#: What the keys of the only map whose keys are no texts are.
+_KEYS = "token ids, whole numbers from 0 to 2,147,483,647"
 
 _PLACE = re.compile(r" - at `(key` in `)?\$\.?(.*)`$")
 
@@ -81,8 +101,7 @@ def _invalid(body: bytes, kind: type[Request], said: str) -> HttpError:
     place, said = (found[2], said[: found.start()]) if found else ("", said)
     unknown = re.fullmatch(r"Object contains unknown field `(.*)`", said, re.DOTALL)
     if unknown:
-        field = f"{place}.{unknown[1]}" if place else unknown[1]
-        return HttpError(400, f"There is no field {field!r} in this request.", param=field, code="unknown_parameter")
+        return _unknown(kind, place, unknown[1])
     missing = re.fullmatch(r"Object missing required field `(.*)`", said)
     if missing:
         field = f"{place}.{missing[1]}" if place else missing[1]
@@ -90,48 +109,30 @@ def _invalid(body: bytes, kind: type[Request], said: str) -> HttpError:
     if place in _REFUSED:
         return HttpError(400, f"{place} is stated: {_REFUSED[place]}.", param=place, code="unsupported_parameter")
     if not place:
-        return HttpError(400, f"The body is no such request: {said}.", code="invalid_value")
+        return HttpError(400, "The body is no JSON object, which a request is.", code="invalid_value")
     if found and found[1]:
-        return HttpError(400, f"A key in {place} is none: {said}.", param=place, code="invalid_value")
+        text = f"A key of {place} is not accepted; accepted are {_KEYS}."
+        return HttpError(400, text, param=place, code="invalid_value")
     place = place.removesuffix("[...]")  # a key that is not told: the map itself stands for its value
-    accepted = said.removeprefix("Expected ").partition(", got")[0]
-    if said.startswith("Invalid enum value"):
-        accepted = _choices(kind, place)
     try:
-        return HttpError.of(Refused.value(place, _value(body, place), accepted))
+        return HttpError.of(Refused.value(place, _value(body, place), accepted(kind, place)))
     except (ValueError, RecursionError, msgspec.DecodeError):  # it cannot be read, or not be written out
-        return HttpError(400, f"{place} is not acceptable: {said}.", param=place, code="invalid_value")
+        text = f"{place} is not accepted; accepted is {accepted(kind, place)}."
+        return HttpError(400, text, param=place, code="invalid_value")
 
 
-def _steps(place: str) -> list[str | int]:
-    """The keys and indices that lead to a place such as ``messages[0].role``."""
-    found = re.findall(r"([^.\[\]]+)|\[(\d+)\]", place)
-    return [name or int(index) for name, index in found]
+def _unknown(kind: type[Request], place: str, name: str) -> HttpError:
+    """There is no such field; perhaps another one is meant."""
+    field = f"{place}.{name}" if place else name
+    meant = similar(kind, place, name)
+    advice = _ELSEWHERE.get(name) or (f"did you mean {meant}?" if meant else "leave it out.")
+    text = f"There is no field {field!r} in this request; {advice}"
+    return HttpError(400, text, param=field, code="unknown_parameter")
 
 
 def _value(body: bytes, place: str) -> Any:
     """What stands at a place in the body."""
     value: Any = msgspec.json.decode(body)
-    for step in _steps(place):
+    for step in steps(place):
         value = value[step]
     return value
-
-
-def _choices(kind: type[Request], place: str) -> str:
-    """What may stand at a place, by the schema of the request."""
-    [schema], components = msgspec.json.schema_components([kind], ref_template="{name}")
-    for step in _steps(place):
-        schema = next(
-            form["items"] if isinstance(step, int) else form["properties"][step]
-            for form in _forms(schema, components)
-            if ("items" if isinstance(step, int) else "properties") in form
-        )
-    return " or ".join(repr(value) for form in _forms(schema, components) for value in form.get("enum", ()))
-
-
-def _forms(schema: dict[str, Any], components: dict[str, Any]) -> list[dict[str, Any]]:
-    """The schemas that a schema stands for."""
-    if "$ref" in schema:
-        return _forms(components[schema["$ref"]], components)
-    alternatives = schema.get("anyOf", ())
-    return [form for one in alternatives for form in _forms(one, components)] or [schema]

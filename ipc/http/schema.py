@@ -49,7 +49,7 @@ class ResponseFormat(msgspec.Struct):
 
 class Generation(Request, kw_only=True):
     """What completions and chat completions have in common; from ``top_k`` on, extensions to OpenAI's API, as is
-    ``response_format`` of completions."""
+    ``response_format`` of completions. Ignored are also fields of other servers that are no part of an answer."""
 
     model: str | None = None
     stream: bool | None = None
@@ -74,6 +74,13 @@ class Generation(Request, kw_only=True):
         None
     )
     user: Ignored = None
+    cache_prompt: Ignored = None
+    id_slot: Ignored = None
+    n_keep: Ignored = None
+    request_id: Ignored = None
+    return_progress: Ignored = None
+    slot_id: Ignored = None
+    timings_per_token: Ignored = None
 
 
 class CompletionRequest(Generation, kw_only=True):

@@ -292,11 +292,11 @@ def test_a_full_queue_is_said_with_the_time_to_wait(engine: Any, client: openai.
     [
         ({"messages": []}, "messages", "messages is []"),
         ({"temperature": -1}, "temperature", "temperature is -1"),
-        ({"repetition_penalty": 1e-300}, "repetition_penalty", ">= 0.01"),
+        ({"repetition_penalty": 1e-300}, "repetition_penalty", "from 0.01 to 100"),
         ({"max_tokens": "many"}, "max_tokens", "max_tokens is 'many'"),
         ({"top_logprobs": 2}, "top_logprobs", "set logprobs to true"),
         ({"stop": [""]}, "stop", "stop is ''"),
-        ({"logit_bias": {"x": 1}}, "logit_bias", "A key in logit_bias"),
+        ({"logit_bias": {"x": 1}}, "logit_bias", "A key of logit_bias"),
         ({"logit_bias": {"1": 1000}}, "logit_bias", "logit_bias is {'1': 1000}"),
         ({"logit_bias": {"99999": 1}}, "logit_bias", "token ids from 0 to 319"),
         (
