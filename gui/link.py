@@ -24,6 +24,7 @@ from ..ipc.course import Course
 from ..ipc.endpoint import Connection
 from ..ipc.line import EngineError, Line, open_control
 from ..ipc.protocol import (
+    GONE_AFTER_S,
     HEARTBEAT_S,
     Accepted,
     Bye,
@@ -507,6 +508,8 @@ class EngineLink(QObject):
             self._ended()
         elif silent > NOT_ANSWERING_S:
             self._set(ConnectionState.NOT_ANSWERING)
+            if silent > GONE_AFTER_S and not connection.local:  # its process cannot be looked at
+                self._fail_all(Failed(code="gone", message=f"{connection} has not answered for {silent:.0f} s."))
         elif self.live.connection == ConnectionState.NOT_ANSWERING:
             self._set(ConnectionState.CONNECTING)
             self.request(GetStatus(), self._statused)

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pagedeck.commands import keys
+from pagedeck.gui import link as link_module
 from pagedeck.gui.link import EngineLink
 from pagedeck.gui.session import EngineSession
 from pagedeck.gui.state import ConnectionState
 from pagedeck.ipc.client import Client
-from pagedeck.ipc.protocol import Failed, Finished, Reconfigure, Submit
+from pagedeck.ipc.protocol import Failed, Finished, GetStatus, Reconfigure, Submit
 from pagedeck.ipc.vocabulary import SamplingParams
 from pytestqt.qtbot import QtBot
 
@@ -55,6 +57,29 @@ def test_the_window_attaches_with_a_keys_file_until_it_is_revoked(
     assert "key" in link.view.detail
     with Client(engine.connection) as owner:
         assert owner.status().state == "ready"
+
+
+def test_what_is_asked_ends_when_nobody_answers_any_more(
+    qtbot: QtBot, session: EngineSession, engine: Board, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There is no process whose end could be seen; but an engine that goes on is known again."""
+    monkeypatch.setattr(link_module, "NOT_ANSWERING_S", 1.2)
+    monkeypatch.setattr(link_module, "GONE_AFTER_S", 1.5)
+    file = tmp_path / "alice.json"
+    assert keys.add("alice", operator=False, engine="b", address=None, output=str(file)) == 0
+    link = session.link
+    session.open(str(file))
+    qtbot.waitUntil(lambda: link.view.connection == ConnectionState.READY, timeout=WAIT_MS)
+    goes_on, told = threading.Event(), []
+    monkeypatch.setattr(engine.switchboard, "_status", lambda: (goes_on.wait(60), engine.status)[1])
+    try:
+        link.request(GetStatus(), lambda _reply: None)
+        link.request(Reconfigure(changes={"block_size": 32}), told.append)
+        qtbot.waitUntil(lambda: bool(told), timeout=WAIT_MS)
+        assert told[0].code == "gone" and "has not answered for" in told[0].message
+    finally:
+        goes_on.set()
+    qtbot.waitUntil(lambda: link.view.connection == ConnectionState.READY, timeout=WAIT_MS)
 
 
 def test_with_a_keys_file_a_real_engine_answers_what_it_may(
