@@ -142,6 +142,10 @@ def parser() -> argparse.ArgumentParser:
         "--http", type=int, metavar="PORT", help="serve OpenAI's API there too, on 127.0.0.1, in a process of its own; "
         "`pagedeck gateway` does it on other addresses",
     )  # fmt: skip
+    serve.add_argument(
+        "--trace", metavar="FILE", help="with --http: add a line to this file for each request that was answered, "
+        "without any text; `pagedeck bench run --trace FILE` repeats them",
+    )  # fmt: skip
     add_settings(serve)
 
     gateway = commands.add_parser(
@@ -163,6 +167,10 @@ def parser() -> argparse.ArgumentParser:
     gateway.add_argument(
         "--cors", action="append", default=[], metavar="ORIGIN", help="let web pages of this origin ask, as in "
         "https://example.org; * is any",
+    )  # fmt: skip
+    gateway.add_argument(
+        "--trace", metavar="FILE", help="add a line to this file for each request that the engine answers, over HTTP "
+        "or not, without any text; `pagedeck bench run --trace FILE` repeats them",
     )  # fmt: skip
     gateway.add_argument(
         "--exit-with-parent", action="store_true", help="stop when standard input closes: when the starter is gone"
@@ -236,7 +244,7 @@ def parser() -> argparse.ArgumentParser:
     )  # fmt: skip
     add.add_argument(
         "--address", metavar="ADDRESS", help="tcp://HOST:PORT, as the client reaches the engine (default: where it "
-        "listens)",
+        "listens, 127.0.0.1 for 0.0.0.0: a client on another machine needs this machine's address there)",
     )  # fmt: skip
     add.add_argument("--output", metavar="FILE", help="the file to hand over (default NAME.json)")
     add.add_argument("-n", "--name", dest="engine", metavar="NAME", help="which engine (default: the only one)")

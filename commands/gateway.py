@@ -36,11 +36,14 @@ def gateway(options: argparse.Namespace) -> int:
         )
     from ..ipc.http.app import Access
     from ..ipc.http.link import TAKEOVER_S, EngineLink
+    from ..ipc.http.recorder import Recorder
     from ..ipc.http.server import run
 
     access = Access(known_names(address), tuple(options.cors), tuple(keys))
     owned = options.exit_with_parent
-    link = EngineLink(options.engine, patience=0.0 if owned else TAKEOVER_S)  # an owned one ends with its engine
+    recorder = Recorder(Path(options.trace)) if options.trace is not None else None
+    patience = 0.0 if owned else TAKEOVER_S  # an owned one ends with its engine
+    link = EngineLink(options.engine, patience, recorder)
     run(listener, link, access, owned=owned, announce=_announce)
     return 0
 
@@ -77,16 +80,17 @@ def _read_keys(path: Path) -> list[str]:
 
 class GatewayProcess:
     """A gateway beside the engine of that name, in a process of its own; it ends with the ``with`` block, and with this
-    process however that ends.
+    process however that ends. ``trace``: a file for it to write down what the engine is asked.
 
     Raises:
         Refused: the port is taken.
     """
 
-    def __init__(self, name: str, port: int) -> None:
+    def __init__(self, name: str, port: int, trace: str | None = None) -> None:
         with open_listener("127.0.0.1", port) as listener:
             self.url = url_of(listener)
             command = [sys.executable, "-m", "pagedeck", "gateway", "--name", name, "--exit-with-parent"]
+            command += [] if trace is None else ["--trace", trace]
             self._child = subprocess.Popen(
                 [*command, "--fd", str(listener.fileno())],
                 stdin=subprocess.PIPE,  # closes when this process ends, which ends the gateway

@@ -11,6 +11,7 @@ from typing import Any
 
 from ..engine.config import EngineConfig
 from ..ipc.presets import find_preset
+from ..ipc.vocabulary import Refused
 from .terminal import Progress
 from .values import parse_value, plain
 
@@ -45,7 +46,10 @@ def serve(options: argparse.Namespace) -> int:
     from .gateway import GatewayProcess
 
     name = "pagedeck" if options.engine is None else options.engine
-    with contextlib.nullcontext() if options.http is None else GatewayProcess(name, options.http):
+    if options.trace is not None and options.http is None:
+        text = "trace is stated without http, whose process writes it; state --http PORT too, or run `pagedeck trace`."
+        raise Refused(text, field="trace")
+    with contextlib.nullcontext() if options.http is None else GatewayProcess(name, options.http, options.trace):
         return run(
             config,
             name=name,

@@ -142,8 +142,10 @@ def _json(body: msgspec.Struct, status: int = 200) -> Response:
 async def _refused(request: HttpRequest, error: Exception) -> Response:
     assert isinstance(error, EngineError | Refused)
     found = HttpError.of(error)
-    if found.status == 429:
-        found.headers["Retry-After"] = str(request.app.state.link.queue_wait())
+    link: EngineLink = request.app.state.link
+    wait = link.queue_wait() if found.status == 429 else link.loading_wait() if error.code == "loading" else None
+    if wait is not None:
+        found.headers["Retry-After"] = str(wait)
     return found.response
 
 

@@ -1,16 +1,27 @@
-"""Connections that are given up: of who sends no request, and of who reads no answer."""
+"""Connections that are refused, since there are too many; and those that are given up: of who sends no request, and of
+who reads no answer."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 
+from starlette.types import Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from .errors import HttpError
+
+#: Connections at once; whoever comes beyond is told so, and beyond twice as many there is no answer.
+MAX_CONNECTIONS = 1000
 
 #: Seconds in which the head of a connection's first request has to be there, or of a later one that was begun.
 HEAD_S = 30.0
 
 #: Seconds for which a client may leave what was sent unread, once that is more than its connection holds.
 UNREAD_S = 60.0
+
+#: Seconds in which one that is refused has to have sent its request.
+REFUSED_S = 5.0
 
 
 class Door(H11Protocol):
@@ -22,7 +33,13 @@ class Door(H11Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self._silence = self.loop.call_later(HEAD_S, transport.abort)
+        surplus = len(self.connections) - MAX_CONNECTIONS
+        if surplus > MAX_CONNECTIONS:
+            transport.abort()
+            return
+        if surplus > 0:
+            self.app = _no_room
+        self._silence = self.loop.call_later(REFUSED_S if surplus > 0 else HEAD_S, transport.abort)
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
@@ -57,3 +74,14 @@ class Door(H11Protocol):
         if self._unread is not None:
             self._unread.cancel()
             self._unread = None
+
+
+async def _no_room(scope: Scope, receive: Receive, send: Send) -> None:
+    """Answer once the request is here: whoever still writes might not read."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(REFUSED_S):
+            while (await receive()).get("more_body"):
+                pass
+    text = f"There are {MAX_CONNECTIONS:,} connections already; close some, or try again later."
+    error = HttpError(503, text, code="too_many_connections", headers={"Connection": "close"})
+    await error.response(scope, receive, send)

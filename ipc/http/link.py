@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import time
 from dataclasses import dataclass
 
 from ..aio import AsyncClient, AsyncSubscription
@@ -16,6 +17,7 @@ from ..line import EngineError, EngineGone
 from ..protocol import EngineStatus
 from ..telemetry import TOPIC_EVENT, Event
 from ..vocabulary import EngineState, Refused
+from .recorder import Recorder
 from .schema import Health
 
 #: Seconds between two looks at an engine, and for one that is not there.
@@ -37,10 +39,11 @@ _SERVING = (EngineState.READY, EngineState.DRAINING)
 @dataclass(slots=True)
 class EngineLink:
     """What is known of the engine of that ``name``; without one, of the first that runs alone. ``patience``: seconds
-    that requests wait for an engine that takes over."""
+    that requests wait for an engine that takes over. ``recorder``: writes down what the engine is asked."""
 
     name: str | None = None
     patience: float = TAKEOVER_S
+    recorder: Recorder | None = None
     _client: AsyncClient | None = None
     _status: EngineStatus | None = None
     _absence: str = "No engine was found yet."
@@ -82,6 +85,14 @@ class EngineLink:
         waits = self._status.stats.latency.get("queue") if self._status and self._status.stats else None
         return min(max(1, math.ceil(waits.p50)), WAIT_MAX_S) if waits else 1
 
+    def loading_wait(self) -> int | None:
+        """Seconds in which the model is probably loaded, as fast as it went so far; None where that is not told."""
+        status = self._status
+        if status is None or not status.progress:
+            return None
+        left = (time.time() - status.started) * (1 - status.progress) / status.progress
+        return min(max(1, math.ceil(left)), WAIT_MAX_S)
+
     async def look(self) -> EngineStatus | None:
         """The engine's status now; None where none answers. One that is only late may still be asked."""
         if self._client is None:
@@ -120,11 +131,17 @@ class EngineLink:
         async with AsyncClient(connection, name="HTTP gateway", patience=self.patience) as client:
             self.name = self.name or connection.name  # whoever takes its place has to have its name
             self._status, self._client = client.hello, client
-            while client.gone is None:
-                if self._loading:
-                    await self._while_loading(client)
-                await asyncio.sleep(LOOK_S)
-                await self.look()
+            recording = asyncio.create_task(self.recorder.follow(client)) if self.recorder else None
+            try:
+                while client.gone is None:
+                    if self._loading:
+                        await self._while_loading(client)
+                    await asyncio.sleep(LOOK_S)
+                    await self.look()
+            finally:
+                if recording is not None:
+                    recording.cancel()
+                    await asyncio.wait([recording])
             raise client.gone
 
     @property

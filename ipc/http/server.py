@@ -12,12 +12,15 @@ from collections.abc import Callable
 import uvicorn
 
 from .app import Access, application
-from .door import Door
+from .door import MAX_CONNECTIONS, Door
 from .link import EngineLink
 from .listener import url_of
 
 #: Seconds that answers may go on once the gateway is told to end; as many as an engine gives them.
 DRAIN_S = 10
+
+#: Files that a gateway opens beside its connections.
+OWN_FILES = 100
 
 
 def run(
@@ -25,6 +28,7 @@ def run(
 ) -> None:
     """Serve on a listening socket until told to end. An ``owned`` gateway ends when its standard input does.
     ``announce`` is called with its address."""
+    _raise_file_limit()
     config = uvicorn.Config(
         application(link, access),
         http=Door,
@@ -40,6 +44,19 @@ def run(
         threading.Thread(target=_watch_parent, args=(server,), name="parent", daemon=True).start()
     announce(url_of(listener))
     server.run(sockets=[listener])
+
+
+def _raise_file_limit() -> None:
+    """Where a process may open few files at first, as many as connections need."""
+    if sys.platform == "win32":
+        return
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = 2 * MAX_CONNECTIONS + OWN_FILES
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
 
 
 def _watch_parent(server: uvicorn.Server) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import socket
 import threading
 from collections.abc import Iterator
@@ -98,3 +99,44 @@ def test_an_answer_may_take_its_time(server: uvicorn.Server, caller: socket.sock
     assert caller.recv(1)
     [connection] = server.server_state.connections
     assert isinstance(connection, door.Door) and connection._silence is None
+
+
+def refused(address: Any, request: bytes) -> tuple[bytes, bytes]:
+    """The head and the body of an answer, after which the connection ends."""
+    with socket.create_connection(address, WAIT_S) as one:
+        one.sendall(request)
+        answer = b""
+        while part := one.recv(65_536):
+            answer += part
+    head, _, body = answer.partition(b"\r\n\r\n")
+    return head.lower(), body
+
+
+def test_one_connection_more_than_there_may_be(
+    monkeypatch: pytest.MonkeyPatch, caller: socket.socket, server: uvicorn.Server
+) -> None:
+    """It is told so in words, also one that is still sending; one that sends nothing is given up; and there is room
+    again once another has gone."""
+    monkeypatch.setattr(door, "MAX_CONNECTIONS", 1)
+    address = caller.getpeername()
+    caller.sendall(HEAD + b"\r\n")
+    assert caller.recv(1)
+    for request in (HEAD + b"\r\n", HEAD + b"Content-Length: 2000000\r\n\r\n" + bytes(2_000_000)):
+        head, body = refused(address, request)
+        assert head.startswith(b"http/1.1 503") and b"retry-after: " in head and b"connection: close" in head
+        assert json.loads(body)["error"]["code"] == "too_many_connections"
+    monkeypatch.setattr(door, "REFUSED_S", 0.1)
+    with socket.create_connection(address, WAIT_S) as silent:
+        assert ended(silent, b"")
+    caller.close()
+    while server.server_state.connections:
+        pass
+    with socket.create_connection(address, WAIT_S) as next_one:
+        next_one.sendall(HEAD + b"\r\n")
+        assert next_one.recv(12) == b"HTTP/1.1 200"
+
+
+def test_far_too_many_connections_get_no_answer(monkeypatch: pytest.MonkeyPatch, caller: socket.socket) -> None:
+    monkeypatch.setattr(door, "MAX_CONNECTIONS", 0)
+    with socket.create_connection(caller.getpeername(), WAIT_S) as one:
+        assert ended(one, HEAD + b"\r\n")

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import signal
 import socket
 import subprocess
 import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
@@ -15,10 +17,15 @@ from typing import Any
 import httpx
 import openai
 import pytest
+from pagedeck.bench.traces import items, read_trace
 from pagedeck.cli import main
 from pagedeck.ipc.endpoint import list_connections
+from pagedeck.ipc.http.app import Access, application
 from pagedeck.ipc.http.link import EngineLink
-from pagedeck.ipc.telemetry import Percentiles
+from pagedeck.ipc.http.recorder import Recorder
+from pagedeck.ipc.telemetry import Event, Percentiles, RequestRow
+from pagedeck.ipc.trace import PIECE
+from pagedeck.ipc.vocabulary import Refused
 
 WORDS: dict[str, Any] = {"prompt": "one two three"}
 
@@ -162,6 +169,70 @@ def test_an_engine_s_refusals_have_their_status(tmp_path: Path, start_gateway: A
 def test_who_comes_to_a_full_queue_is_told_how_long_others_waited(waited: float, told: int) -> None:
     status: Any = SimpleNamespace(stats=SimpleNamespace(latency={"queue": Percentiles(8, waited, waited, waited)}))
     assert EngineLink(_status=status).queue_wait() == told
+
+
+@pytest.mark.parametrize(
+    ("state", "progress", "told"),
+    [
+        ("loading", 0.25, range(30, 60)),
+        ("loading", 0.001, range(60, 61)),
+        ("loading", None, range(5, 6)),
+        ("stopped", 0.25, range(5, 6)),
+    ],
+    ids=str,
+)
+def test_who_comes_while_a_model_loads_is_told_how_long_it_may_take(
+    state: str, progress: float | None, told: range
+) -> None:
+    status: Any = SimpleNamespace(state=state, detail="x", progress=progress, started=time.time() - 10, stats=None)
+    link = EngineLink(_client=object(), _status=status)  # type: ignore[arg-type]
+    app = application(link, Access())
+
+    async def ask() -> httpx.Response:
+        transport = httpx.ASGITransport(app)
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
+            return await client.post("/v1/completions", json=WORDS)
+
+    assert int(asyncio.run(ask()).headers["retry-after"]) in told
+
+
+def test_what_was_asked_is_written_down_and_can_be_repeated(
+    engine: Any, runtime: Path, tmp_path: Path, start_gateway: Any
+) -> None:
+    """Without a word of it; also over another run of the gateway."""
+    file = tmp_path / "asked.jsonl"
+    body = {"prompt": "swordfish " * 20, "max_tokens": 3, "temperature": 0, "ignore_eos": True, "priority": "batch"}
+    length = 0
+    for run in (1, 2):
+        with start_gateway(runtime, "--name", "http", "--trace", str(file)) as gateway:
+            wait_for(gateway, "ready")
+            before = len(file.read_bytes().splitlines())
+            while len(file.read_bytes().splitlines()) < before + 2:  # until it listens
+                answer = gateway.http.post("/v1/completions", json=body)
+                length = answer.json()["usage"]["prompt_tokens"]
+            assert b"sword" not in file.read_bytes()
+            lines = read_trace(file)
+            assert len(lines) >= 2 * run
+            assert {(line.prompt_tokens, line.output_tokens, line.priority) for line in lines} == {(length, 3, "batch")}
+    load = items(lines, seed=0, vocabulary=320, context_length=4096)
+    assert [len(item.prompt) for item in load] == [length] * len(lines) and load[-1].at > load[0].at == 0
+    assert length >= PIECE and load[0].prompt[:PIECE] == load[1].prompt[:PIECE]
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no device here is full")
+def test_a_trace_that_cannot_be_written(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """From the start, that is an error; later, answers matter more."""
+    with pytest.raises(Refused, match="cannot be written"):
+        Recorder(tmp_path / "missing" / "asked.jsonl")
+    recorder = Recorder(Path("/dev/full"))
+    event = Event("e", 0.0, "finished", "x", row=RequestRow(1, "x", "finished", 1, prompt_tokens=1))
+    recorder.note(event)
+    recorder.note(event)
+    assert caplog.text.count("written no further") == 1
+    assert main(["serve", "--trace", str(tmp_path / "asked.jsonl")]) == 1
+    assert "state --http PORT too" in capsys.readouterr().err
 
 
 # --- connections ------------------------------------------------------------------------------------------------
