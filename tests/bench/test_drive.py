@@ -21,12 +21,15 @@ class System:
 
     def __init__(self, answer: Callable[[Submit], list[Any]]) -> None:
         self.asked: list[Submit] = []
+        self.crowd = threading.Event()  # ten were asked
         self._answer = answer
         self._queue: queue.SimpleQueue[Any] = queue.SimpleQueue()
         threading.Thread(target=self._work, daemon=True).start()
 
     def post(self, message: Submit, receive: Callable[[Any], None]) -> str:
         self.asked.append(message)
+        if len(self.asked) == 10:
+            self.crowd.set()
         self._queue.put((message, receive))
         return message.id
 
@@ -87,6 +90,30 @@ def test_a_system_that_stands_still_is_blamed_for_all_who_came_meanwhile(system:
         assert outcome.sent - outcome.due > 0.15
         assert figures.ttft(outcome) >= outcome.sent - outcome.due  # the wait counts
     assert [len(outcome.tokens) for outcome in outcomes] == [2] * 10
+
+
+def test_a_system_that_answers_nobody_for_a_while_is_still_asked_when_it_is_time(system: Callable[..., Any]) -> None:
+    """Open loop: who is due during the stall is sent during it, and waits from when it was due, not from when the
+    answers went on."""
+    go_on = threading.Event()
+
+    def stalled(submit: Submit) -> list[Any]:
+        assert go_on.wait(60)
+        return tokens(submit)
+
+    served = system(stalled)
+    items = [Item([300] * 4, 2, at=0.02 * n) for n in range(10)]
+    outcomes: list[Outcome] = []
+    driving = threading.Thread(target=lambda: outcomes.extend(drive(served, items)))
+    driving.start()
+    assert served.crowd.wait(60), "all are asked though none was answered"
+    go_on.set()
+    driving.join(60)
+    last = max(outcome.sent for outcome in outcomes)
+    for outcome, item in zip(outcomes, items, strict=True):
+        assert outcome.due == item.at <= outcome.sent
+        assert figures.ttft(outcome) >= last - outcome.due and figures.e2e(outcome) >= last - outcome.due
+    assert figures.FIGURES["ttft_p95"][2](outcomes) >= 0.18 - 1e-6
 
 
 def test_a_conversation_sends_all_that_was_said(system: Callable[..., Any]) -> None:
