@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from .nursery import Born, Nursery
 
@@ -37,9 +37,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    settings.register_profile("same", derandomize=True)
-    if not config.getoption("long"):
-        settings.load_profile("same")
+    # How long an example takes, and how long it takes to find one, is the machine's affair.
+    patient: Any = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
+    settings.register_profile("ours", derandomize=not config.getoption("long"), **patient)
+    settings.load_profile("ours")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

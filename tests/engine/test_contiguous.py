@@ -6,7 +6,7 @@ import random
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from pagedeck.engine.config import EngineConfig
 from pagedeck.engine.core import Engine
@@ -42,6 +42,7 @@ def test_a_request_takes_its_longest_length_in_one_piece_and_others_wait_for_suc
     assert late.state is RequestState.RUNNING and late.preemptions == large.preemptions == 0
 
 
+@settings(max_examples=25)  # of eight requests each
 @given(st.integers(0, 2**32))
 def test_tokens_are_those_of_every_other_way(seed: int) -> None:
     rng = random.Random(seed)
