@@ -18,20 +18,32 @@ import sys
 import threading
 from collections.abc import Sequence
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Self
 
 LIBRARIES = ("torch", "transformers.modeling_utils", "numba", "pagedeck.engine.assembly")
 LARGEST = 1 << 20
 
+#: How commands begin of which the nursery has children, of all that are given to its ``Popen``.
+PROGRAMS = ([sys.executable, "-m", "pagedeck", "serve"], [sys.executable, "-m", "pagedeck.bench.baselines"])
+
 
 class Born:
-    """A process from the nursery, with as much of :class:`subprocess.Popen` as engines' owners use."""
+    """A process from the nursery, with as much of :class:`subprocess.Popen` as those use who start processes here."""
 
-    def __init__(self, told: socket.socket, stdin: IO[bytes] | None, stderr: IO[bytes] | None, args: list[str]) -> None:
-        self.args, self.stdin, self.stderr = args, stdin, stderr
+    def __init__(self, told: socket.socket, args: list[str], pipes: list[IO[Any] | None]) -> None:
+        self.args = args
+        self.stdin, self.stdout, self.stderr = pipes
         self.returncode: int | None = None
         self._told, self._lock = told, threading.Lock()
         self.pid = int(told.recv(LARGEST))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for pipe in filter(None, (self.stdout, self.stderr, self.stdin)):
+            pipe.close()
+        self.wait()
 
     def wait(self, timeout: float | None = None) -> int:
         if self.returncode is None:
@@ -64,7 +76,7 @@ class Born:
 class Nursery:
     """Begins with its first child, ends with this process.
 
-    In the place of the module ``subprocess``, it is as that module is, but for where engines come from.
+    In the place of the module ``subprocess``, it is as that module is, but for where :data:`PROGRAMS` come from.
     """
 
     def __init__(self) -> None:
@@ -78,38 +90,44 @@ class Nursery:
         stdin: int,
         stdout: Any,
         stderr: int,
+        text: bool = False,
         env: dict[str, str] | None = None,
         start_new_session: bool = True,
     ) -> Born:
-        """As ``subprocess.Popen`` would: ``stdin`` a pipe, ``stdout`` nothing or a file, ``stderr`` a pipe or the same.
+        """As ``subprocess.Popen`` would, in a session of its own whatever is asked.
 
-        ``command`` is this interpreter with ``-m MODULE …`` or ``-c PROGRAM …``.
+        ``command`` is this interpreter with ``-m MODULE …`` or ``-c PROGRAM …``; ``stdin`` is a pipe, ``stdout``
+        nothing, a file or a pipe, ``stderr`` a pipe or the same as ``stdout``.
         """
-        assert command[0] == sys.executable and stdin == subprocess.PIPE and start_new_session
+        assert command[0] == sys.executable and stdin == subprocess.PIPE
         told, tells = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        stdin_read, stdin_write = os.pipe()
-        stderr_read, stderr_write = os.pipe() if stderr == subprocess.PIPE else (None, None)
-        nothing = os.open(os.devnull, os.O_WRONLY)
-        out = nothing if stdout == subprocess.DEVNULL else stdout.fileno()
-        what = {"command": list(command[1:]), "env": dict(env or os.environ), "cwd": str(Path.cwd())}
+        theirs, ours = [tells.fileno()], []
+        for asked, reads in ((stdin, True), (stdout, False), (stderr, False)):
+            ours.append(None)
+            if asked == subprocess.PIPE:
+                far, near = os.pipe() if reads else reversed(os.pipe())
+                ours[-1] = os.fdopen(near, ("w" if reads else "r") + "b" * (not text))
+            elif asked == subprocess.STDOUT:
+                far = os.dup(theirs[-1])
+            else:
+                far = os.open(os.devnull, os.O_WRONLY) if asked == subprocess.DEVNULL else os.dup(asked.fileno())
+            theirs.append(far)
+        what = {"command": command[1:], "env": dict(env or os.environ), "cwd": str(Path.cwd())}
         try:
-            streams = [tells.fileno(), stdin_read, out, out if stderr_write is None else stderr_write]
             with self._lock:
-                socket.send_fds(self._ready(), [json.dumps(what).encode()], streams)
+                socket.send_fds(self._ready(), [json.dumps(what).encode()], theirs)
         finally:
             tells.close()
-            for end in (stdin_read, stderr_write, nothing):
-                if end is not None:
-                    os.close(end)
-        said = os.fdopen(stderr_read, "rb") if stderr_read is not None else None
-        return Born(told, os.fdopen(stdin_write, "wb"), said, [*command])
+            for end in theirs[1:]:
+                os.close(end)
+        return Born(told, [*command], ours)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(subprocess, name)
 
     def Popen(self, command: Sequence[str], **options: Any) -> Any:
-        start = self.start if command[:4] == [sys.executable, "-m", "pagedeck", "serve"] else subprocess.Popen
-        return start(command, **options)
+        ours = any([*command[: len(start)]] == start for start in PROGRAMS)
+        return (self.start if ours else subprocess.Popen)(command, **options)
 
     def _ready(self) -> socket.socket:
         if self._line is None:
