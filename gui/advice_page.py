@@ -42,7 +42,7 @@ class AdvicePage(Translated, QWidget):
         inner = Column()
         inner.setMaximumWidth(WIDTH)
         self._column = QVBoxLayout(inner)
-        self._column.setContentsMargins(2 * theme.GRID, theme.GRID, 2 * theme.GRID, 2 * theme.GRID)
+        self._column.setContentsMargins(2 * theme.GRID, 2 * theme.GRID, 2 * theme.GRID, 2 * theme.GRID)
         self._column.setSpacing(2 * theme.GRID)
         head = QVBoxLayout()
         head.setSpacing(theme.GRID // 2)

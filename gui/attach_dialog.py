@@ -28,6 +28,7 @@ class AttachDialog(Translated, QDialog):
         self.refusal.hide()
         self.buttons = QDialogButtonBox()
         self._attach = self.buttons.addButton("", QDialogButtonBox.ButtonRole.AcceptRole)
+        self._attach.setProperty("role", "primary")
         self._cancel = self.buttons.addButton("", QDialogButtonBox.ButtonRole.RejectRole)
         self.buttons.accepted.connect(self.accept)
         self.buttons.rejected.connect(self.reject)

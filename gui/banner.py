@@ -10,6 +10,7 @@ from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QProgressBar, QPushBu
 
 from . import engine_texts, quantities, theme
 from .i18n import Translated, fill_in
+from .restart import Restart
 from .session import EngineSession
 from .state import ConnectionState
 
@@ -28,9 +29,9 @@ CRASHES = [int(getattr(signal, name)) for name in _FAULTS if hasattr(signal, nam
 class Banner(Translated, QFrame):
     """What the engine is going through: loading and how far, not answering since when, died with its last words."""
 
-    def __init__(self, session: EngineSession, parent: QWidget | None = None) -> None:
+    def __init__(self, session: EngineSession, restart: Restart, parent: QWidget | None = None) -> None:
         super().__init__(parent)
-        self._session = session
+        self._session, self._restart = session, restart
         self.setProperty("role", "banner")
         self.title = QLabel(wordWrap=True)
         self.title.setProperty("role", "title")
@@ -54,6 +55,7 @@ class Banner(Translated, QFrame):
         self._tick = QTimer(self, interval=TICK_MS)
         self._tick.timeout.connect(self.show_state)
         session.changed.connect(self.show_state)
+        restart.changed.connect(self.show_state)
         self.show_state()
 
     def show_state(self) -> None:
@@ -77,7 +79,7 @@ class Banner(Translated, QFrame):
             self.progress.setValue(round(1000 * share))
         self.progress.setAccessibleName(title)
         self.setVisible(bool(title))
-        moving = waiting or state == ConnectionState.NOT_ANSWERING
+        moving = waiting or state == ConnectionState.NOT_ANSWERING or self._restart.under_way
         if moving != self._tick.isActive():
             self._tick.start() if moving else self._tick.stop()
 
@@ -93,6 +95,10 @@ class Banner(Translated, QFrame):
             return fill_in(self.tr("Connecting to %1 …"), name), fill_in(self.tr("for %1"), waited), ""
         if state == ConnectionState.LOADING:
             return self.tr("Loading the model …"), self._loading(view.detail, view.progress, waited), ""
+        if state == ConnectionState.DRAINING and self._restart.under_way:
+            begun = self._restart.affected().begun
+            finishing = self.tr("It restarts when %Ln request(s) that have begun are finished.", "", begun)
+            return self.tr("The engine restarts."), finishing if begun else "", self.tr("Restart now")
         if state == ConnectionState.DRAINING:
             return self.tr("The engine finishes what it has and takes nothing new."), "", ""
         if state == ConnectionState.NOT_ANSWERING:
@@ -139,7 +145,7 @@ class Banner(Translated, QFrame):
         self.show_state()
 
     def _act(self) -> None:
-        self._session.restart()
+        self._restart.again()
 
 
 def brief(last_words: str) -> str:

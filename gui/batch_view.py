@@ -14,7 +14,7 @@ from PySide6.QtWidgets import QHBoxLayout, QLabel, QPushButton, QVBoxLayout, QWi
 
 from . import quantities, theme, words
 from .card import QuietLabel
-from .i18n import Translated
+from .i18n import Translated, fill_in
 from .link import EngineLink
 from .paced import Paced
 from .selection import Selection
@@ -36,7 +36,8 @@ class BatchView(Translated, QWidget):
         self._title.setProperty("role", "title")
         self._now = QuietLabel()
         self._figures = Paced(self._write_now, FIGURES_MS, self)
-        self._widest = 0  # that the figures were so far
+        self._texts = "", ""  # the figures, in full and in brief
+        self._widest = [0, 0]  # that they were so far
         self._key = _Key()
         self._live = QPushButton()
         self._live.setCheckable(True)
@@ -79,28 +80,31 @@ class BatchView(Translated, QWidget):
     def _write_now(self) -> None:
         steps = self._link.view.steps
         if not len(steps):
+            self._texts = "", ""
             self._now.setText("")
             return
         last = {
             name: float(steps.column(name)[-1]) for name in ("prefill_tokens", "decode_tokens", "budget", "running")
         }
-        self._now.setText(
-            self.tr("%1 of %2 tokens · %3 prefill, %4 decode · %5 running")
-            .replace("%1", quantities.count(last["prefill_tokens"] + last["decode_tokens"]))
-            .replace("%2", quantities.count(last["budget"]))
-            .replace("%3", quantities.count(last["prefill_tokens"]))
-            .replace("%4", quantities.count(last["decode_tokens"]))
-            .replace("%5", quantities.count(last["running"]))
+        brief = quantities.count(last["prefill_tokens"] + last["decode_tokens"]), quantities.count(last["budget"])
+        parts = (quantities.count(last[name]) for name in ("prefill_tokens", "decode_tokens", "running"))
+        self._texts = (
+            fill_in(self.tr("%1 of %2 tokens · %3 prefill, %4 decode · %5 running"), *brief, *parts),
+            fill_in(self.tr("%1 of %2 tokens"), *brief),
         )
         self._make_room()
 
     def _make_room(self) -> None:
-        """The key gives way where the figures would be cut, and stays away when they get shorter for a moment."""
-        self._widest = max(self._widest, self._now.fontMetrics().horizontalAdvance(self._now.text()))
+        """Where not all fits, the figures are brief; where these would be cut, the key gives way to all of them. What
+        gave way stays away when the figures get shorter for a moment."""
+        wide = self._now.fontMetrics().horizontalAdvance
+        self._widest = [max(before, wide(text)) for before, text in zip(self._widest, self._texts, strict=True)]
         gaps = 4 * self._head.spacing() + 2 * (2 * theme.GRID)
         fixed = (self._title, self._by_request, self._live)
         others = sum(part.sizeHint().width() for part in fixed) + gaps
-        self._key.setVisible(self.width() >= others + self._widest + self._key.width())
+        full, brief = (self.width() >= others + widest + self._key.width() for widest in self._widest)
+        self._key.setVisible(brief)
+        self._now.setText(self._texts[1 if brief and not full else 0])
 
     def _colour(self, by_request: bool) -> None:
         self.timeline.by_request = self._key.by_request = by_request
@@ -128,7 +132,7 @@ class BatchView(Translated, QWidget):
         self._by_request.setToolTip(self.tr("A colour a request, in place of shades of classes"))
         self.timeline.setAccessibleName(self.tr("Batch timeline, a column a step"))
         self._key.retranslate()
-        self._widest = 0
+        self._widest = [0, 0]
         self._write_now()
         self.timeline.refresh()
 

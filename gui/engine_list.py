@@ -117,9 +117,10 @@ class ListedEngine(QObject):
 
 
 class EngineList(QObject):
-    """``changed``: an engine came, went, or is another way than it was."""
+    """``changed``: an engine came, went, or is another way than it was. ``restartAsked``: of the one that is shown."""
 
     changed = Signal()
+    restartAsked = Signal()
 
     def __init__(self, session: EngineSession, settings: QSettings, parent: QObject | None = None) -> None:
         """``settings`` keeps the opened connection files between starts."""
@@ -200,7 +201,7 @@ class EngineList(QObject):
 
     def restart(self, engine: ListedEngine) -> None:
         if engine.shown:
-            self._session.restart()
+            self.restartAsked.emit()
         else:
             self._session.restart_other(engine.name)
 

@@ -296,6 +296,7 @@ class RequestSection(QWidget):
         self._output_title.setText(self.tr("Text so far"))
         self._prompt_title.setText(self.tr("Prompt"))
         self.output.setAccessibleName(self.tr("Text so far"))
+        self.output.setPlaceholderText(self.tr("Its text appears here as it is generated."))
         self.prompt.setAccessibleName(self.tr("Prompt"))
         self.show_detail()
 

@@ -99,7 +99,7 @@ class LatencyView(Translated, QWidget):
         for sheet in (in_pairs(self.charts.values()), in_pairs(self.histograms.values()), self.machine):
             self.sheets.addWidget(sheet)
         layout = QVBoxLayout(self)
-        layout.setContentsMargins(2 * theme.GRID, theme.GRID, 2 * theme.GRID, theme.GRID)
+        layout.setContentsMargins(2 * theme.GRID, 2 * theme.GRID, 2 * theme.GRID, theme.GRID)
         layout.setSpacing(theme.GRID)
         layout.addLayout(head)
         layout.addLayout(choices)

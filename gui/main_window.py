@@ -46,6 +46,7 @@ from .playground import Playground
 from .rail import PAGES, Rail
 from .recorder import Recorder
 from .recording import SUFFIX
+from .replay import Replay
 from .replay_bar import ReplayBar
 from .request_table import RequestTable
 from .restart import Outcome, Restart
@@ -109,9 +110,10 @@ class MainWindow(Translated, QMainWindow):
         self.replay_bar = ReplayBar(self.player)
         self.rail = Rail()
         self.rail.file_button.setMenu(self.files)
-        self.banner = Banner(session)
+        self.banner = Banner(session, self.restart)
         self.tray = tray.Tray(session, self)
         self._quitting = False
+        self._replayed: Replay | None = None  # the recording that is shown
         self._arrange()
         self._make_dock(Inspector(link, self.selection))
         self._make_status()
@@ -123,6 +125,8 @@ class MainWindow(Translated, QMainWindow):
         self.models.said.connect(self.say)
         self.models.used.connect(self.use_model)
         self.restart.ended.connect(self._restarted)
+        self.toolbar.restartAsked.connect(self.restart.again)
+        self.engines.restartAsked.connect(self.restart.again)
         self.settings_panel.applied.connect(self.advisor.note)
         self.advisor.previewRequested.connect(self._preview)
         self.advisor.undoRequested.connect(self.settings_panel.change)
@@ -292,7 +296,7 @@ class MainWindow(Translated, QMainWindow):
 
     def welcome(self) -> None:
         """Say what Pagedeck is, and let language and model be chosen. The engine starts meanwhile, or runs on."""
-        dialog = Welcome(self._languages, self)
+        dialog = Welcome(self._languages, self.session.link, self)
         dialog.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         dialog.languageChosen.connect(self.toolbar.languageChosen)
         dialog.hubChosen.connect(self.models.get)
@@ -327,6 +331,9 @@ class MainWindow(Translated, QMainWindow):
     def _show_recording(self) -> None:
         """Of a recording everything is seen, and nothing can be changed."""
         replaying = self.player.replay is not None
+        if self.player.replay is not self._replayed:
+            self._replayed = self.player.replay
+            self.selection.clear()  # its numbers mean others now
         for page in (self.playground, self.settings_panel, self.models, self.engines_page):
             page.setEnabled(not replaying)
 

@@ -35,7 +35,7 @@ class MeasureForm(Translated, Column):
         self.rows.setColumnStretch(1, 1)
         self.setMaximumWidth(_WIDTH)
         column = self._column = QVBoxLayout(self)
-        column.setContentsMargins(3 * theme.GRID, theme.GRID, 2 * theme.GRID, 2 * theme.GRID)
+        column.setContentsMargins(2 * theme.GRID, theme.GRID, 2 * theme.GRID, 2 * theme.GRID)
         column.setSpacing(2 * theme.GRID)
         for part in (self.title, self.about):
             column.addWidget(part)

@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from PySide6.QtCore import Signal
+from PySide6.QtCore import Qt, Signal
 from PySide6.QtGui import QShowEvent
 from PySide6.QtWidgets import (
     QButtonGroup,
@@ -106,7 +106,7 @@ class MeasurePage(Translated, QWidget):
         tabs.addWidget(self.model)
         self._warning = QWidget()
         warning = QHBoxLayout(self._warning)
-        warning.setContentsMargins(3 * theme.GRID, theme.GRID, 2 * theme.GRID, 0)
+        warning.setContentsMargins(2 * theme.GRID, theme.GRID, 2 * theme.GRID, 0)
         warning.addWidget(self.disturbance, 1)
         warning.addWidget(self.stop_button)
         column = QVBoxLayout(self)
@@ -123,7 +123,7 @@ class MeasurePage(Translated, QWidget):
         self._files_label.setBuddy(self.files)
         self.files.setMinimumWidth(40 * theme.GRID)
         row = QHBoxLayout()
-        row.setContentsMargins(3 * theme.GRID, theme.GRID, 2 * theme.GRID, 0)
+        row.setContentsMargins(2 * theme.GRID, theme.GRID, 2 * theme.GRID, 0)
         row.addWidget(self._files_label)
         row.addWidget(self.files)
         row.addWidget(self.open_button)
@@ -144,6 +144,8 @@ class MeasurePage(Translated, QWidget):
 
     def turn_to(self, name: str) -> None:
         self.tabs[name].setChecked(True)
+        for button in self.tabs.values():  # Tab goes to the pressed one; Qt sees to it where it was clicked
+            button.setFocusPolicy(Qt.FocusPolicy.StrongFocus if button.isChecked() else Qt.FocusPolicy.ClickFocus)
         self.stack.setCurrentWidget(self._views[name])
         self._show_state()
 

@@ -47,7 +47,7 @@ class ResultsView(Translated, Column):
         self._confidence = QLabel(wordWrap=True)
         self._confidence.setProperty("role", "muted")
         column = QVBoxLayout(self)
-        column.setContentsMargins(3 * theme.GRID, theme.GRID, 2 * theme.GRID, 2 * theme.GRID)
+        column.setContentsMargins(2 * theme.GRID, theme.GRID, 2 * theme.GRID, 2 * theme.GRID)
         column.setSpacing(2 * theme.GRID)
         above: tuple[QWidget, ...] = (self.title, self.facts, self.chosen, self.claims, self.pareto, self._confidence)
         for part in above:

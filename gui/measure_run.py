@@ -39,7 +39,7 @@ class MeasureRun(Translated, QWidget):
         told.addWidget(self.doing)
         told.addWidget(self.progress)
         row = QHBoxLayout(self)
-        row.setContentsMargins(3 * theme.GRID, theme.GRID, 2 * theme.GRID, theme.GRID)
+        row.setContentsMargins(2 * theme.GRID, theme.GRID, 2 * theme.GRID, theme.GRID)
         row.setSpacing(2 * theme.GRID)
         row.addLayout(told, 1)
         row.addWidget(self.cancel_button)

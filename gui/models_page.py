@@ -71,7 +71,7 @@ class ModelsPage(Translated, QWidget):
         self._list.addStretch(1)
         across = Column()
         row = QHBoxLayout(across)
-        row.setContentsMargins(3 * theme.GRID, 2 * theme.GRID, 2 * theme.GRID, 2 * theme.GRID)
+        row.setContentsMargins(2 * theme.GRID, 2 * theme.GRID, 2 * theme.GRID, 2 * theme.GRID)
         row.addWidget(inner, 1000)
         row.addStretch(1)
         layout = QVBoxLayout(self)

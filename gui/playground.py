@@ -189,7 +189,7 @@ class Playground(Translated, QWidget):
         grid = theme.GRID
         self._transcript = Column()
         self._column = QVBoxLayout(self._transcript)
-        self._column.setContentsMargins(3 * grid, 2 * grid, 3 * grid, 2 * grid)
+        self._column.setContentsMargins(2 * grid, 2 * grid, 2 * grid, 2 * grid)
         self._column.setSpacing(2 * grid)
         self._column.addWidget(self.empty, 1)
         self._column.addStretch(1)

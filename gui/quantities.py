@@ -29,7 +29,7 @@ def number(value: float) -> str:
 def short(value: float) -> str:
     """About two significant digits: ``0.31``, ``4.4``, ``38``."""
     magnitude = abs(value)
-    if magnitude >= 9.95 or value == 0:
+    if magnitude >= 9.95 or magnitude < 0.005:
         return count(value)
     return QLocale().toString(float(value), "f", 1 if magnitude >= 0.995 else 2)
 

@@ -131,6 +131,7 @@ class RequestTable(Translated, QWidget):
 
         self.filter = QLineEdit(clearButtonEnabled=True)
         self.filter.setMinimumWidth(16 * theme.GRID)
+        self.filter.setMaximumWidth(48 * theme.GRID)
         self.which = Choice()
         for states in (None, _LIVE, _ENDED):
             self.which.addItem("", states)
@@ -163,7 +164,7 @@ class RequestTable(Translated, QWidget):
         self.empty.setProperty("role", "muted")
 
         bar = QHBoxLayout()
-        bar.addWidget(self.filter, 1)
+        bar.addWidget(self.filter, 1000)
         bar.addWidget(self.which)
         bar.addWidget(self.grouping)
         bar.addWidget(self.count)

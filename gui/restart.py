@@ -1,4 +1,5 @@
-"""Restarting the engine with other settings: what becomes of the requests is said before, and told after."""
+"""Restarting the engine, as it is or with other settings: what becomes of the requests is said before, and told
+after."""
 
 from __future__ import annotations
 
@@ -87,10 +88,22 @@ class Restart(QObject):
         """Restart with ``changes``; what was changed while the engine ran stays changed."""
         known = {info.name: info.value for info in self._session.link.live.settings}
         self._changes = {name: (known.get(name), value) for name, value in changes.items()}
+        here = self._session.knows(self._session.name)
+        before = self._session.arguments if here else options(known)  # of one started elsewhere, what it tells itself
         if self._good is None:
-            self._good = self._session.arguments
-        arguments = [*self._session.arguments, *options({**self._live_changes(), **changes})]
-        self._start(arguments, patient=patient)
+            self._good = before
+        self._start([*before, *options({**self._live_changes(), **changes})], patient=patient)
+
+    def again(self) -> None:
+        """Restart as it is. What has begun finishes first, unless this is asked once more meanwhile, or the engine does
+        not answer; what has ended starts at once."""
+        session = self._session
+        if session.elsewhere or not session.alive:
+            session.start()
+        elif self.under_way:
+            self._start(session.arguments, patient=False)
+        else:
+            self.begin({}, patient=session.state == ConnectionState.READY)
 
     def go_back(self) -> None:
         """Start with the settings with which it ran before."""

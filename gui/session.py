@@ -202,25 +202,14 @@ class EngineSession(QObject):
         if patient:
             self.link.request(Shutdown(drain=True, hand_back=True), lambda reply: None)
         else:
-            self.stop()
-        self._start_again = True
+            self._end()
+        self._start_again, self._opening = True, False
         self.link.carry()
 
     def stop(self) -> None:
         self.link.carry_no_more()
         self._start_again = self._opening = False
-        if self.owned:
-            self._processes[self.name].stop(self._ask_to_stop)
-        else:
-            self._ask_to_stop()
-
-    def restart(self) -> None:
-        """Stop, then start anew; what has died is started at once."""
-        if not self.alive:
-            self.start()
-            return
-        self.stop()
-        self._start_again = True
+        self._end()
 
     def stop_other(self, name: str) -> None:
         """Stop an engine of ours that is not shown."""
@@ -249,6 +238,12 @@ class EngineSession(QObject):
         self.link.detach()
 
     # --- what happens -------------------------------------------------------------------------------------------
+
+    def _end(self) -> None:
+        if self.owned:
+            self._processes[self.name].stop(self._ask_to_stop)
+        else:
+            self._ask_to_stop()
 
     def _ask_to_stop(self) -> None:
         """Ours ends at once. Another's finishes what it has first, unless it is asked again."""

@@ -163,6 +163,7 @@ class SettingEditor(QWidget):
         self._title.setText(words.title(self.info.name))
         self._title.setToolTip(self.info.name)
         self._unit.setText(words.unit(self.info.unit))
+        self._unit.setVisible(bool(self.info.unit))
         self._meaning.setText(words.meaning(self.info))
         self._field.setAccessibleName(words.title(self.info.name))
         self._field.setAccessibleDescription(words.meaning(self.info))

@@ -94,7 +94,9 @@ class SettingsPanel(Translated, QWidget):
         self.restart_box = RestartBox(restart, link)
         self.editors: dict[str, SettingEditor] = {}  # of what changes live
         self.fixed_editors: dict[str, SettingEditor] = {}  # of what needs a restart
-        self._undo: dict[str, Any] = {}
+        self._done: list[dict[str, tuple[Any, Any]]] = []  # what was changed, the newest last: setting -> before, after
+        self._undoing = False
+        self._epoch = ""  # of the engine whose changes these are
         self._preview: ReconfigureReport | None = None
         self._report: ReconfigureReport | None = None
         self._applying = False
@@ -144,7 +146,7 @@ class SettingsPanel(Translated, QWidget):
         """What changes live, and below it, or beside it where there is room, what needs a restart."""
         inner = Column()
         self._sections = QBoxLayout(QBoxLayout.Direction.TopToBottom, inner)
-        self._sections.setContentsMargins(3 * theme.GRID, 2 * theme.GRID, 2 * theme.GRID, 2 * theme.GRID)
+        self._sections.setContentsMargins(2 * theme.GRID, 2 * theme.GRID, 2 * theme.GRID, 2 * theme.GRID)
         self._sections.setSpacing(3 * theme.GRID)
         files = QHBoxLayout()
         files.addWidget(self.import_button)
@@ -167,6 +169,8 @@ class SettingsPanel(Translated, QWidget):
         """Preview above, what happened below, and the one place to apply."""
         self._preview_title, self._report_title = QLabel(), QLabel()
         self._preview_text, self._report_text = QLabel(wordWrap=True), QLabel(wordWrap=True)
+        self._undo_text = QLabel(wordWrap=True)
+        self._undo_text.setProperty("role", "muted")
         self._preview_effects, self._report_effects = Effects(), Effects()
         self.apply_button, self.discard_button, self.undo_button = QPushButton(), QPushButton(), QPushButton()
         self.apply_button.setProperty("role", "primary")
@@ -192,6 +196,7 @@ class SettingsPanel(Translated, QWidget):
         column.addWidget(self._report_title)
         column.addWidget(self._report_text)
         column.addWidget(self._report_effects)
+        column.addWidget(self._undo_text)
         column.addWidget(self.undo_button, 0, Qt.AlignmentFlag.AlignLeft)
         column.addStretch(1)
         scroll = plain_scroll(side)
@@ -203,6 +208,8 @@ class SettingsPanel(Translated, QWidget):
     def show_settings(self) -> None:
         """Take the settings as the link knows them; staged edits stay."""
         settings = self._link.view.settings
+        if self._link.live.epoch != self._epoch:
+            self._epoch, self._done, self._report = self._link.live.epoch, [], None
         self._take(self.editors, [info for info in settings if info.live], self._live_box)
         self._take(self.fixed_editors, [info for info in settings if not info.live], self._fixed_box)
         self._show_preset(self.preset.preset)
@@ -266,9 +273,10 @@ class SettingsPanel(Translated, QWidget):
             self._send(changes)
 
     def undo(self) -> None:
-        """Give the settings of the last change their values from before it."""
-        if self._undo and not self._applying:
-            self._send(self._undo)
+        """Give the settings of the last change their values from before it; once more, those of the one before."""
+        if self._done and not self._applying:
+            self._undoing = True
+            self._send({name: before for name, (before, _) in self._done[-1].items()})
 
     def discard(self) -> None:
         """Forget the staged edits."""
@@ -362,8 +370,12 @@ class SettingsPanel(Translated, QWidget):
         self._show_buttons()
 
     def _applied(self, reply: EngineMessage) -> None:
-        self._applying = False
+        self._applying, undone, self._undoing = False, self._undoing, False
         if isinstance(reply, Reconfigured):
+            if undone:
+                del self._done[-1:]  # which another engine may have emptied meanwhile
+            elif reply.report.changes:
+                self._done.append(dict(reply.report.changes))
             self._take_report(reply.report)
         elif isinstance(reply, Failed):
             self._refused(reply)
@@ -373,7 +385,6 @@ class SettingsPanel(Translated, QWidget):
         self._report = report
         self._preview = None
         self._problem = ""
-        self._undo = {name: before for name, (before, _) in report.changes.items()}
         for name, (_, after) in report.changes.items():
             if name in self.editors:
                 self.editors[name].settle(after)
@@ -413,8 +424,10 @@ class SettingsPanel(Translated, QWidget):
         known = {name: editor.known for name, editor in (self.editors | self.fixed_editors).items()}
         changes = {name: (known[name], value) for name, value in {**staged, **fixed}.items()} if fixed else {}
         self.restart_box.show_changes(changes, refused=refused)
-        self.undo_button.setEnabled(bool(self._undo) and reachable)
-        self.undo_button.setVisible(bool(self._undo))
+        self.undo_button.setEnabled(reachable)
+        for part in (self.undo_button, self._undo_text):
+            part.setVisible(bool(self._done))
+        self._undo_text.setText(self._undo_sentence())
         self._preview_effects.setVisible(self._preview is not None)
         if self._preview is not None:
             self._preview_effects.show_report(self._preview)
@@ -426,6 +439,16 @@ class SettingsPanel(Translated, QWidget):
             self._report_text.setText(words.report(self._report, self._link.view.settings))
         self._preview_text.setText(self._preview_sentence(staged, refused))
         _set_role(self._preview_text, "error" if self._problem else "muted")
+
+    def _undo_sentence(self) -> str:
+        """Which change goes back next, and how many are behind it."""
+        if not self._done:
+            return ""
+        back = {name: (after, before) for name, (before, after) in self._done[-1].items()}
+        next_one = words.changes(back, {info.name: info for info in self._link.view.settings})
+        more = self.tr("%Ln change(s) before it can be undone as well.", "", len(self._done) - 1)
+        text = fill_in(self.tr("Undo gives back: %1."), next_one)
+        return f"{text} {more}" if len(self._done) > 1 else text
 
     def _preview_sentence(self, staged: dict[str, Any], refused: bool) -> str:
         if self._applying:
@@ -453,7 +476,7 @@ class SettingsPanel(Translated, QWidget):
         self.discard_button.setText(self.tr("Discard"))
         self.discard_button.setToolTip(self.tr("Forget the edits that are not applied"))
         self.undo_button.setText(self.tr("Undo"))
-        self.undo_button.setToolTip(self.tr("Give the changed settings their values from before"))
+        self.undo_button.setToolTip(self.tr("Take the last change back, and with each press the one before it"))
         self.empty.setText(self.tr("The settings appear here when an engine is ready."))
         self.preset.retranslate()
         self.import_button.setText(self.tr("Import …"))

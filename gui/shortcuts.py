@@ -14,6 +14,9 @@ from .i18n import QT_TRANSLATE_NOOP, Translated
 from .rail import PAGES, key_of
 from .scroll import plain_scroll
 
+#: Keys that are known by their signs, whatever they are called.
+_SIGNS = {"Left": "←", "Right": "→", "Up": "↑", "Down": "↓"}
+
 
 @dataclass(frozen=True)
 class Key:
@@ -23,7 +26,8 @@ class Key:
     meaning: str
 
     def shown(self) -> str:
-        native = [QKeySequence(keys).toString(QKeySequence.SequenceFormat.NativeText) for keys in self.sequences]
+        named = QKeySequence.SequenceFormat.NativeText
+        native = [_SIGNS.get(keys) or QKeySequence(keys).toString(named) for keys in self.sequences]
         return f"{native[0]} … {native[-1]}" if len(native) > 4 else "   ".join(native)
 
 

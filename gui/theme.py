@@ -29,8 +29,8 @@ from .codes import (
 )
 from .state import ConnectionState
 
-#: Grey that shows on both themes, for style sheets cannot tint an image.
-_CHEVRON = (Path(assets.__file__).parent / "icons" / "chevron.svg").as_posix()
+#: Style sheets cannot tint an image: the chevron's grey shows on both themes, checks are there once for each.
+_ICONS = (Path(assets.__file__).parent / "icons").as_posix()
 
 #: All distances are multiples of it, in device-independent pixels.
 GRID = 8
@@ -259,7 +259,7 @@ def style_sheet(palette: Palette) -> str:
         border: 1px solid {palette.line}; border-radius: 4px; padding: 4px 12px; background: {palette.surface};
         color: {palette.ink}; }}
     QComboBox::drop-down {{ border: none; width: 24px; }}
-    QComboBox::down-arrow {{ image: url("{_CHEVRON}"); width: 12px; height: 12px; }}
+    QComboBox::down-arrow {{ image: url("{_ICONS}/chevron.svg"); width: 12px; height: 12px; }}
     QPushButton:hover, QComboBox:hover, QToolButton:hover {{ background: {hover}; }}
     QPushButton:pressed, QToolButton:pressed {{ background: {pressed}; }}
     QPushButton:focus, QComboBox:focus, QToolButton:focus, QLineEdit:focus, QPlainTextEdit:focus, QTextEdit:focus,
@@ -286,9 +286,19 @@ def style_sheet(palette: Palette) -> str:
         background: {palette.surface}; }}
     QRadioButton::indicator:checked {{
         border: 3px solid {palette.accent}; width: 6px; height: 6px; background: {palette.on_accent}; }}
-    QCheckBox::indicator:unchecked {{
+    QCheckBox::indicator, QMenu::indicator {{
         width: 12px; height: 12px; border: 1px solid {palette.muted}; border-radius: 2px;
         background: {palette.surface}; }}
+    QCheckBox::indicator:checked, QMenu::indicator:checked {{
+        border: 1px solid {palette.accent}; background: {palette.accent};
+        image: url("{_ICONS}/check-{palette.name}.svg"); }}
+    QCheckBox::indicator:disabled, QMenu::indicator:disabled {{ border: 1px solid {palette.line}; }}
+    QMenu {{ background: {palette.raised}; color: {palette.ink}; border: 1px solid {palette.line}; padding: 4px; }}
+    QMenu::item {{ padding: 4px 24px 4px 8px; border-radius: 4px; }}
+    QMenu::item:selected {{ background: {chosen}; }}
+    QMenu::item:disabled {{ color: {palette.muted}; }}
+    QMenu::separator {{ height: 1px; background: {palette.line}; margin: 4px 8px; }}
+    QMenu::indicator {{ margin-left: 8px; }}
     QRadioButton:focus {{ color: {palette.accent}; }}
     QFrame[role="card"] {{ background: {palette.surface}; border: 1px solid {palette.line}; border-radius: 8px; }}
     QFrame[role="banner"] {{ background: {chosen}; border-bottom: 1px solid {palette.line}; }}
@@ -296,6 +306,7 @@ def style_sheet(palette: Palette) -> str:
         border: 1px solid {palette.line}; border-radius: 4px; padding: 4px 8px; background: {palette.surface};
         color: {palette.ink}; selection-background-color: {palette.accent};
         selection-color: {palette.on_accent}; }}
+    QSpinBox, QDoubleSpinBox {{ padding: 3px 0; }}
     QAbstractSpinBox QLineEdit, QAbstractSpinBox QLineEdit:focus {{
         border: none; padding: 0 8px; background: transparent; }}
     QAbstractSpinBox::up-button, QAbstractSpinBox::down-button {{ width: 0; border: none; }}

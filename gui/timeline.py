@@ -173,7 +173,8 @@ class Timeline(QWidget):
             painter.drawLine(GUTTER, y, self.width(), y)
             painter.setPen(QColor(palette.muted))
             place = QRect(0, y - 8, GUTTER - theme.GRID, 16)
-            value = quantities.number(top * part / divisions) if part else "0"
+            tokens = top * part / divisions
+            value = quantities.count(tokens) if tokens == int(tokens) else quantities.number(tokens)
             painter.drawText(place, Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter, value)
 
     def _paint_columns(self, painter: QPainter, palette: theme.Palette, part: slice, first: int, top: float) -> None:

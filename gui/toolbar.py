@@ -29,6 +29,7 @@ class Toolbar(Translated, QToolBar):
     languageChosen = Signal(str)
     keepServingChosen = Signal(bool)
     allEnginesAsked = Signal()
+    restartAsked = Signal()
 
     def __init__(
         self,
@@ -65,7 +66,7 @@ class Toolbar(Translated, QToolBar):
         self.start_button, self.stop_button, self.restart_button = (self._button() for _ in range(3))
         self.start_button.clicked.connect(session.start)
         self.stop_button.clicked.connect(session.stop)
-        self.restart_button.clicked.connect(session.restart)
+        self.restart_button.clicked.connect(self.restartAsked)
         self._space()
         self.glance = Glance(session.link)
         self.addWidget(self.glance)
@@ -207,7 +208,10 @@ class Toolbar(Translated, QToolBar):
         texts = (
             (self.start_button, self.tr("Start the engine")),
             (self.stop_button, self.tr("Stop the engine")),
-            (self.restart_button, self.tr("Restart the engine")),
+            (
+                self.restart_button,
+                self.tr("Restart the engine: what has begun finishes first, and what waits is asked again"),
+            ),
             (self.theme_button, fill_in(self.tr("Theme: %1"), modes[theme.current().mode])),
             (self.inspector_button, self.tr("Show or hide the inspector")),
         )

@@ -20,12 +20,14 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
-from . import engine_texts, theme
+from . import engine_texts, quantities, theme
 from .choice import Choice
-from .i18n import Language, Languages, Translated
+from .i18n import Language, Languages, Translated, fill_in
 from .icons import app_icon
+from .link import EngineLink
 from .model_card import Estimate
 from .models_command import ModelsCommand
+from .state import ConnectionState
 
 DEFAULT_MODEL = "SmolLM2-135M-Instruct"
 
@@ -40,9 +42,11 @@ class Welcome(Translated, QDialog):
     hubChosen = Signal(str)
     localChosen = Signal(str)
 
-    def __init__(self, languages: Languages, parent: QWidget | None = None) -> None:
+    def __init__(self, languages: Languages, link: EngineLink, parent: QWidget | None = None) -> None:
+        """``link``: to the engine that starts meanwhile."""
         super().__init__(parent)
-        self._languages = languages
+        self._languages, self._link = languages, link
+        self._default: dict[str, Any] | None = None  # what `pagedeck models list` says of the default model
         self._asked: ModelsCommand | None = None
         self._problem = ""
         self._icon, self.title, self.sentence = QLabel(), QLabel(), QLabel(wordWrap=True)
@@ -64,6 +68,9 @@ class Welcome(Translated, QDialog):
         self.browse_button, self.look_button, self.start_button = QPushButton(), QPushButton(), QPushButton()
         self.start_button.setProperty("role", "primary")
         self.start_button.setDefault(True)
+        self.facts = QLabel(wordWrap=True)
+        self.facts.setProperty("role", "muted")
+        self.facts.setFont(theme.number_font(self.facts.font()))
         self.estimate = Estimate()
         self.estimate.setProperty("role", "muted")
         self.problem = QLabel(wordWrap=True, textFormat=Qt.TextFormat.PlainText)
@@ -77,6 +84,9 @@ class Welcome(Translated, QDialog):
         self.browse_button.clicked.connect(self._browse)
         self.look_button.clicked.connect(self.look)
         self.start_button.clicked.connect(self.accept)
+        link.connectionChanged.connect(self._engine_changed)
+        link.blocksChanged.connect(self._show_facts)
+        self._was_ready = self._ready
         self.estimate.show_look(None)
         self.retranslate()
         self.look()
@@ -108,7 +118,7 @@ class Welcome(Translated, QDialog):
         layout.setSpacing(2 * theme.GRID)
         layout.addLayout(head)
         layout.addLayout(grid)
-        for part in (self.estimate, self.problem, self.hint):
+        for part in (self.facts, self.estimate, self.problem, self.hint):
             layout.addWidget(part)
         layout.addStretch(1)
         layout.addLayout(foot)
@@ -123,9 +133,12 @@ class Welcome(Translated, QDialog):
         return texts[self._group.checkedId()]
 
     def look(self) -> None:
-        """Ask what the chosen model takes."""
+        """Ask what the chosen model takes. Of the default one it is enough to know whether it is there, which takes no
+        time: the engine that starts tells the rest."""
         self._forget()
-        if self.model:
+        if self._group.checkedId() == _DEFAULT:
+            self._asked = ModelsCommand(["list"], self._listed, parent=self)
+        elif self.model:
             self._asked = ModelsCommand(["show", self.model], self._looked, parent=self)
         self._show()
 
@@ -170,6 +183,49 @@ class Welcome(Translated, QDialog):
             self._edited(_LOCAL)
             self.look()
 
+    def _listed(self, models: Any, problem: str) -> None:
+        self._asked, self._problem = None, problem
+        self._default = next((one for one in models or () if one["kind"] == "default"), None)
+        self._show()
+
+    @property
+    def _ready(self) -> bool:
+        """Whether the engine runs the default model."""
+        live = self._link.live
+        runs = live.status is not None and live.status.model == DEFAULT_MODEL
+        return runs and live.connection == ConnectionState.READY
+
+    def _engine_changed(self) -> None:
+        """An engine that got ready has brought its model here."""
+        if self._ready and not self._was_ready and self._group.checkedId() == _DEFAULT:
+            self.look()
+        self._was_ready = self._ready
+        self._show_facts()
+
+    def _show_facts(self) -> None:
+        """What is known of the default model: what it takes on the disk, and what its engine made of the memory."""
+        chosen = self._group.checkedId() == _DEFAULT
+        self.facts.setVisible(chosen)
+        self.facts.setText("\n".join(self._fact_sentences()) if chosen else "")
+
+    def _fact_sentences(self) -> list[str]:
+        texts, facts = [], self._default
+        if facts is not None and facts["complete"]:
+            text = self.tr("On this machine: %1, %2 million parameters, a context of %3 tokens.")
+            figures = quantities.count(facts["parameters"] / 1e6), quantities.count(facts["context_length"])
+            texts.append(fill_in(text, quantities.size(facts["bytes"]), *figures))
+        elif facts is not None:
+            missing = max(0, facts["expected"] - facts["bytes"])
+            texts.append(fill_in(self.tr("To download: %1."), quantities.size(missing)))
+        pool = self._link.live.device
+        if not self._ready:
+            texts.append(self.tr("What fits into its cache is measured when it has started."))
+        elif pool.num_blocks:
+            text = self.tr("It is running: %1 tokens fit into its cache of %2.")
+            tokens, size = pool.num_blocks * pool.block_size, pool.num_blocks * pool.block_bytes
+            texts.append(fill_in(text, quantities.count(tokens), quantities.size(size)))
+        return texts
+
     def _looked(self, look: Any, problem: str) -> None:
         self._asked, self._problem = None, problem
         self.estimate.show_look(look)
@@ -183,12 +239,15 @@ class Welcome(Translated, QDialog):
         self.estimate.show_look(None)
 
     def _show(self) -> None:
-        asking = self._asked is not None
+        self._show_facts()
+        default = self._group.checkedId() == _DEFAULT
+        asking = self._asked is not None and not default
         self.problem.setText(self.tr("Asking what it takes …") if asking else engine_texts.say(self._problem))
         self.problem.setProperty("role", "muted" if asking else "error")
         self.problem.style().unpolish(self.problem)
         self.problem.style().polish(self.problem)
         self.problem.setVisible(bool(self.problem.text()))
+        self.look_button.setVisible(not default)
         self.look_button.setEnabled(bool(self.model) and not asking)
         self.start_button.setEnabled(bool(self.model))
         needed = self._column.totalHeightForWidth(self.width())

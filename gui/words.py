@@ -304,10 +304,16 @@ def accepted(info: SettingInfo) -> str:
     return f"{text}{NBSP}{unit(info.unit)}" if text and info.unit else text
 
 
+#: A limit that is as good as none: what no float tells from the next integer.
+_ENDLESS = 2.0**53
+
+
 def bounds(info: SettingInfo) -> str:
     """A setting's range, without its unit."""
     if info.minimum is None or info.maximum is None:
         return ""
+    if info.maximum >= _ENDLESS:
+        return f"≥ {info.minimum:,.15g}"
     return f"{info.minimum:,.15g} – {info.maximum:,.15g}"
 
 

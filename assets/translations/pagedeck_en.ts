@@ -22,6 +22,16 @@
     </message>
 </context>
 <context>
+    <name>Banner</name>
+    <message numerus="yes">
+        <source>It restarts when %Ln request(s) that have begun are finished.</source>
+        <translation>
+            <numerusform>It restarts when %Ln request that has begun is finished.</numerusform>
+            <numerusform>It restarts when %Ln requests that have begun are finished.</numerusform>
+        </translation>
+    </message>
+</context>
+<context>
     <name>CompareForm</name>
     <message numerus="yes">
         <source>%Ln figure(s) are worse beyond noise.</source>
@@ -251,6 +261,13 @@
         <translation>
             <numerusform>%Ln setting</numerusform>
             <numerusform>%Ln settings</numerusform>
+        </translation>
+    </message>
+    <message numerus="yes">
+        <source>%Ln change(s) before it can be undone as well.</source>
+        <translation>
+            <numerusform>%Ln change before it can be undone as well.</numerusform>
+            <numerusform>%Ln changes before it can be undone as well.</numerusform>
         </translation>
     </message>
 </context>

@@ -193,7 +193,7 @@
     </message>
     <message>
         <source>Waiting for the first token …</source>
-        <translation>正在等待首个 token……</translation>
+        <translation>正在等待首个 token…</translation>
     </message>
     <message>
         <source>Show on the map</source>
@@ -416,7 +416,7 @@
     <message>
         <source>Starting the engine …</source>
         <extracomment>A wait of unknown length shows its age, so that nobody looks at a spinner and wonders. Of what a dead engine printed last, so many lines are shown; the log has more. Signals by which a system ends a process: by force (SIGKILL, where there is one), or for a fault of its own.</extracomment>
-        <translation>正在启动引擎……</translation>
+        <translation>正在启动引擎…</translation>
     </message>
     <message>
         <source>for %1</source>
@@ -424,11 +424,25 @@
     </message>
     <message>
         <source>Connecting to %1 …</source>
-        <translation>正在连接 %1……</translation>
+        <translation>正在连接 %1…</translation>
     </message>
     <message>
         <source>Loading the model …</source>
-        <translation>正在加载模型……</translation>
+        <translation>正在加载模型…</translation>
+    </message>
+    <message numerus="yes">
+        <source>It restarts when %Ln request(s) that have begun are finished.</source>
+        <translation>
+            <numerusform>等已开始的 %Ln 个请求完成后重新启动。</numerusform>
+        </translation>
+    </message>
+    <message>
+        <source>The engine restarts.</source>
+        <translation>引擎正在重新启动。</translation>
+    </message>
+    <message>
+        <source>Restart now</source>
+        <translation>立即重新启动</translation>
     </message>
     <message>
         <source>The engine finishes what it has and takes nothing new.</source>
@@ -496,6 +510,10 @@
     <message>
         <source>%1 of %2 tokens · %3 prefill, %4 decode · %5 running</source>
         <translation>%1 / %2 个 token · 预填充 %3，解码 %4 · 运行中 %5</translation>
+    </message>
+    <message>
+        <source>%1 of %2 tokens</source>
+        <translation>%1 / %2 个 token</translation>
     </message>
     <message>
         <source>Batch</source>
@@ -952,6 +970,14 @@
     <message>
         <source>This window started it.</source>
         <translation>它由本窗口启动。</translation>
+    </message>
+</context>
+<context>
+    <name>EngineSession</name>
+    <message>
+        <source>%1 runs already, so %2 changes nothing. The Settings page changes what it runs with.</source>
+        <extracomment>Finds the line to an engine of ours that is not shown, by its name. Ours by engine name; several when the user switched between them.</extracomment>
+        <translation>引擎 %1 已在运行，因此 %2 不会改变任何内容。可在设置页更改它正在使用的设置。</translation>
     </message>
 </context>
 <context>
@@ -1445,7 +1471,7 @@
     </message>
     <message>
         <source>Start another …</source>
-        <translation>再启动一个……</translation>
+        <translation>再启动一个…</translation>
     </message>
     <message>
         <source>Start another engine beside those that run, and show it</source>
@@ -1453,7 +1479,7 @@
     </message>
     <message>
         <source>Open connection file …</source>
-        <translation>打开连接文件……</translation>
+        <translation>打开连接文件…</translation>
     </message>
     <message>
         <source>Show an engine of another machine or user, by the connection file that you were given</source>
@@ -1629,7 +1655,7 @@
     </message>
     <message>
         <source>Welcome …</source>
-        <translation>欢迎页 …</translation>
+        <translation>欢迎页…</translation>
     </message>
     <message>
         <source>Keyboard shortcuts</source>
@@ -2467,7 +2493,7 @@
     <name>MeasureRun</name>
     <message>
         <source>Starting …</source>
-        <extracomment>What does not end by itself so long after it was asked to is killed.</extracomment>
+        <extracomment>What does not end by itself so long after it was asked to is killed. The window waits so long for it when it closes.</extracomment>
         <translation>正在启动…</translation>
     </message>
     <message>
@@ -2515,7 +2541,7 @@
     </message>
     <message>
         <source>Asking the hub …</source>
-        <translation>正在询问 Hub …</translation>
+        <translation>正在询问 Hub…</translation>
     </message>
     <message>
         <source>%1 on the disk</source>
@@ -2575,7 +2601,7 @@
     </message>
     <message>
         <source>Delete …</source>
-        <translation>删除 …</translation>
+        <translation>删除…</translation>
     </message>
     <message>
         <source>Delete</source>
@@ -2595,7 +2621,7 @@
     </message>
     <message>
         <source>Looking at %1 …</source>
-        <translation>正在查看 %1 …</translation>
+        <translation>正在查看 %1…</translation>
     </message>
     <message>
         <source>The engine uses %1 as soon as it is downloaded.</source>
@@ -2647,7 +2673,7 @@
     </message>
     <message>
         <source>Folder …</source>
-        <translation>文件夹 …</translation>
+        <translation>文件夹…</translation>
     </message>
     <message>
         <source>Use a folder with config.json and safetensors</source>
@@ -2655,7 +2681,7 @@
     </message>
     <message>
         <source>GGUF file …</source>
-        <translation>GGUF 文件 …</translation>
+        <translation>GGUF 文件…</translation>
     </message>
     <message>
         <source>Use a GGUF file; it is converted once</source>
@@ -3221,6 +3247,10 @@
         <source>Prompt</source>
         <translation>提示词</translation>
     </message>
+    <message>
+        <source>Its text appears here as it is generated.</source>
+        <translation>生成的文本会随时显示在这里。</translation>
+    </message>
 </context>
 <context>
     <name>RequestTable</name>
@@ -3524,9 +3554,19 @@
         <source>Exported to %1</source>
         <translation>已导出到 %1</translation>
     </message>
+    <message numerus="yes">
+        <source>%Ln change(s) before it can be undone as well.</source>
+        <translation>
+            <numerusform>此前还有 %Ln 次更改可以撤销。</numerusform>
+        </translation>
+    </message>
+    <message>
+        <source>Undo gives back: %1.</source>
+        <translation>撤销将恢复：%1。</translation>
+    </message>
     <message>
         <source>Applying …</source>
-        <translation>正在应用……</translation>
+        <translation>正在应用…</translation>
     </message>
     <message>
         <source>Change a setting to see what it would do. Nothing changes before you apply it.</source>
@@ -3538,7 +3578,7 @@
     </message>
     <message>
         <source>Asking the engine …</source>
-        <translation>正在询问引擎……</translation>
+        <translation>正在询问引擎…</translation>
     </message>
     <message>
         <source>While running</source>
@@ -3577,8 +3617,8 @@
         <translation>撤销</translation>
     </message>
     <message>
-        <source>Give the changed settings their values from before</source>
-        <translation>将更改过的设置恢复为之前的值</translation>
+        <source>Take the last change back, and with each press the one before it</source>
+        <translation>撤销上一次更改；每再按一次，撤销更早的一次</translation>
     </message>
     <message>
         <source>The settings appear here when an engine is ready.</source>
@@ -3586,7 +3626,7 @@
     </message>
     <message>
         <source>Import …</source>
-        <translation>导入 …</translation>
+        <translation>导入…</translation>
     </message>
     <message>
         <source>Stage the settings of a file; you see first what they would change</source>
@@ -3594,7 +3634,7 @@
     </message>
     <message>
         <source>Export …</source>
-        <translation>导出 …</translation>
+        <translation>导出…</translation>
     </message>
     <message>
         <source>Write all settings to a file</source>
@@ -3605,6 +3645,7 @@
     <name>Shortcuts</name>
     <message>
         <source>Everywhere</source>
+        <extracomment>Keys that are known by their signs, whatever they are called.</extracomment>
         <translation>全局</translation>
     </message>
     <message>
@@ -3768,7 +3809,7 @@
     </message>
     <message>
         <source>Browse …</source>
-        <translation>浏览……</translation>
+        <translation>浏览…</translation>
     </message>
     <message>
         <source>None</source>
@@ -3900,8 +3941,8 @@
         <translation>停止引擎</translation>
     </message>
     <message>
-        <source>Restart the engine</source>
-        <translation>重启引擎</translation>
+        <source>Restart the engine: what has begun finishes first, and what waits is asked again</source>
+        <translation>重新启动引擎：已开始的请求先完成，排队的请求会重新提交</translation>
     </message>
     <message>
         <source>Theme: %1</source>
@@ -3917,7 +3958,7 @@
     </message>
     <message>
         <source>All engines …</source>
-        <translation>所有引擎……</translation>
+        <translation>所有引擎…</translation>
     </message>
     <message>
         <source>Toolbar</source>
@@ -4024,8 +4065,24 @@
         <translation>文件夹或 GGUF 文件</translation>
     </message>
     <message>
+        <source>On this machine: %1, %2 million parameters, a context of %3 tokens.</source>
+        <translation>已在本机：%1，%2 百万参数，上下文 %3 个 token。</translation>
+    </message>
+    <message>
+        <source>To download: %1.</source>
+        <translation>需下载：%1。</translation>
+    </message>
+    <message>
+        <source>What fits into its cache is measured when it has started.</source>
+        <translation>缓存能容纳多少，启动后即可得知。</translation>
+    </message>
+    <message>
+        <source>It is running: %1 tokens fit into its cache of %2.</source>
+        <translation>正在运行：其 %2 的缓存可容纳 %1 个 token。</translation>
+    </message>
+    <message>
         <source>Asking what it takes …</source>
-        <translation>正在估计所需资源 …</translation>
+        <translation>正在估计所需资源…</translation>
     </message>
     <message>
         <source>Welcome</source>
@@ -4069,7 +4126,7 @@
     </message>
     <message>
         <source>Choose …</source>
-        <translation>选择 …</translation>
+        <translation>选择…</translation>
     </message>
     <message>
         <source>See what it takes</source>
@@ -4522,6 +4579,7 @@
     </message>
     <message>
         <source>%1 is not accepted; it may be %2.</source>
+        <extracomment>A limit that is as good as none: what no float tells from the next integer.</extracomment>
         <translation>不接受 %1；可取 %2。</translation>
     </message>
     <message>

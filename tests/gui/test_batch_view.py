@@ -75,15 +75,19 @@ def test_a_column_is_as_tall_as_its_tokens(shown: Shown) -> None:
     assert (prefill + decode) / len(colours) == pytest.approx(48 / shown.timeline._scale.top, abs=0.04)
 
 
-def test_the_key_gives_way_before_the_figures_are_cut(shown: Shown) -> None:
-    for width in (400, 560, 700, 800, 860, 1000, 1400):
+def test_the_figures_get_brief_before_the_key_gives_way(shown: Shown) -> None:
+    seen = []
+    shown.steps(3)
+    for width in range(400, 1401, 20):
         shown.view.resize(width, 240)
-        shown.steps(3)
+        shown.view._write_now()
+        shown.view.layout().activate()
         now, key = shown.view._now, shown.view._key
         needed = now.fontMetrics().horizontalAdvance(now.text())
         assert now.width() >= needed or not key.isVisible(), width
         assert key.isVisible() or now.width() < needed + key.width() + 16, width
-    assert key.isVisible()
+        seen.append((key.isVisible(), "decode" in now.text()))
+    assert [*dict.fromkeys(seen)] == [(False, True), (True, False), (True, True)]
 
 
 def test_classes_have_shades(shown: Shown) -> None:

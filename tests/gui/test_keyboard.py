@@ -1,15 +1,30 @@
-"""Keyboard and screen reader: on every page, what takes focus is reached by Tab, has a name, and shows the focus."""
+"""Keyboard and screen reader: on every page and in every dialog, what takes focus is reached by Tab, has a name, and
+shows the focus."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 import numpy as np
 import pytest
 from pagedeck.gui import shortcuts
+from pagedeck.gui.attach_dialog import AttachDialog
+from pagedeck.gui.leave_dialog import LeaveDialog
 from pagedeck.gui.main_window import MainWindow
 from pagedeck.gui.rail import PAGES
+from pagedeck.gui.start_dialog import StartDialog
+from pagedeck.gui.welcome import Welcome
 from PySide6.QtCore import QPoint, QRect, Qt
 from PySide6.QtGui import QAction, QImage, QKeySequence, QShortcut
-from PySide6.QtWidgets import QAbstractButton, QAbstractScrollArea, QApplication, QGraphicsScene, QLabel, QWidget
+from PySide6.QtWidgets import (
+    QAbstractButton,
+    QAbstractScrollArea,
+    QApplication,
+    QDialog,
+    QGraphicsScene,
+    QLabel,
+    QWidget,
+)
 from pytestqt.qtbot import QtBot
 
 from .scripted_link import ScriptedLink
@@ -26,7 +41,7 @@ def filled(window: MainWindow, link: ScriptedLink, qtbot: QtBot) -> MainWindow:
     return window
 
 
-def focusable(window: MainWindow) -> list[QWidget]:
+def focusable(window: QWidget) -> list[QWidget]:
     """What can be seen, used and reached by Tab. Proxies hand their focus on; what is inside a view is the view's; of
     buttons that exclude each other Tab reaches the pressed one, and arrow keys the others."""
     return [
@@ -43,17 +58,18 @@ def focusable(window: MainWindow) -> list[QWidget]:
     ]
 
 
-def told(window: MainWindow, widget: QWidget) -> str:
+def told(window: QWidget, widget: QWidget) -> str:
     """What a screen reader says of a widget."""
     labels = [label.text() for label in window.findChildren(QLabel) if label.buddy() is widget]
     return widget.accessibleName() or str(getattr(widget, "text", lambda: "")()) or " ".join(labels)
 
 
 def place(widget: QWidget) -> str:
-    return f"{type(widget.parent()).__name__} / {type(widget).__name__} {widget.accessibleName()!r}"
+    name = widget.accessibleName() or str(getattr(widget, "text", lambda: "")())
+    return f"{type(widget.parent()).__name__} / {type(widget).__name__} {name!r}"
 
 
-def pixels(window: MainWindow, widget: QWidget) -> np.ndarray:
+def pixels(window: QWidget, widget: QWidget) -> np.ndarray:
     """What is drawn where a widget is, and two pixels around it."""
     QApplication.processEvents()
     area = QRect(widget.mapTo(window, QPoint(0, 0)), widget.size()).adjusted(-2, -2, 2, 2) & window.rect()
@@ -62,16 +78,9 @@ def pixels(window: MainWindow, widget: QWidget) -> np.ndarray:
     return rows[:, : image.width()].copy()
 
 
-@pytest.mark.parametrize("page", [page.key for page in PAGES])
-def test_all_that_takes_focus_is_reached_named_and_seen(filled: MainWindow, page: str, qtbot: QtBot) -> None:
-    window = filled
-    window.rail.choose(page)
-    QApplication.processEvents()
-    wanted = {widget: place(widget) for widget in focusable(window)}
-    assert len(wanted) > 10
-    assert [name for widget, name in wanted.items() if not told(window, widget)] == [], "no name"
-
-    first = window.rail.button(page)
+def walk(window: QWidget, first: QWidget, wanted: dict[QWidget, str], qtbot: QtBot) -> tuple[list[str], list[str]]:
+    """Press Tab from ``first`` until it comes round: what of ``wanted`` was not reached, and what does not show that it
+    has the focus."""
     first.setFocus(Qt.FocusReason.TabFocusReason)
     before = {widget: pixels(window, widget) for widget in wanted if widget is not first}
     reached, unseen = {first}, []
@@ -83,8 +92,42 @@ def test_all_that_takes_focus_is_reached_named_and_seen(filled: MainWindow, page
         if now in before and np.array_equal(before[now], pixels(window, now)):
             unseen.append(place(now))
         reached.add(now)
-    missed = [name for widget, name in wanted.items() if widget not in reached]
-    assert (missed, unseen) == ([], []), "not reached by Tab; does not show that it has the focus"
+    return [name for widget, name in wanted.items() if widget not in reached], unseen
+
+
+@pytest.mark.parametrize("page", [*(page.key for page in PAGES), "measure load", "measure tune", "measure compare"])
+def test_all_that_takes_focus_is_reached_named_and_seen(filled: MainWindow, page: str, qtbot: QtBot) -> None:
+    window = filled
+    page, _, tab = page.partition(" ")
+    window.rail.choose(page)
+    if tab:
+        window.measure.turn_to(tab)
+    QApplication.processEvents()
+    wanted = {widget: place(widget) for widget in focusable(window)}
+    assert len(wanted) > 10
+    assert [name for widget, name in wanted.items() if not told(window, widget)] == [], "no name"
+    assert walk(window, window.rail.button(page), wanted, qtbot) == ([], []), "not reached by Tab; focus not seen"
+
+
+DIALOGS: dict[str, Callable[[MainWindow], QDialog]] = {
+    "welcome": lambda window: Welcome(window._languages, window.session.link, window),
+    "start": lambda window: StartDialog(window.engines, window.session, window),
+    "attach": AttachDialog,
+    "leave": LeaveDialog,
+}
+
+
+@pytest.mark.parametrize("name", DIALOGS)
+def test_so_is_all_of_a_dialog(filled: MainWindow, name: str, monkeypatch: pytest.MonkeyPatch, qtbot: QtBot) -> None:
+    monkeypatch.setattr("pagedeck.gui.welcome.Welcome.look", lambda self: self._show())
+    dialog = DIALOGS[name](filled)
+    with qtbot.waitActive(dialog):
+        dialog.open()
+    wanted = {widget: place(widget) for widget in focusable(dialog)}
+    assert len(wanted) > 2
+    assert [name for widget, name in wanted.items() if not told(dialog, widget)] == [], "no name"
+    assert walk(dialog, next(iter(wanted)), wanted, qtbot) == ([], []), "not reached by Tab; focus not seen"
+    dialog.close()
 
 
 def test_the_overview_names_every_key(filled: MainWindow, qtbot: QtBot) -> None:

@@ -90,7 +90,10 @@ def test_a_replay_shows_the_recording_and_then_the_engine_again(
     window, live = replaying, link.live
     replay = window.player.replay
     assert replay is not None and window.replay_bar.isVisible()
+    number = next(iter(replay.view.requests))
+    window.selection.select_request(number)
     window.player.seek(replay.end)
+    assert window.selection.request == number
     np.testing.assert_array_equal(drawn(window), replay.view.device.state)
     assert not np.array_equal(drawn(window), live.device.state)
     window.rail.choose("requests")
@@ -101,6 +104,7 @@ def test_a_replay_shows_the_recording_and_then_the_engine_again(
     np.testing.assert_array_equal(drawn(window), replay.view.device.state)
     window.replay_bar.back_button.click()
     assert not window.replay_bar.isVisible() and not link.replaying and link.view is live
+    assert window.selection.request is None  # the engine's number of that name is another request
     np.testing.assert_array_equal(drawn(window), feeder.device.state)
     assert len(link.view.steps) == 24 * 4
 

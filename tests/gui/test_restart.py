@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from pagedeck import cli
+from pagedeck.engine.config import EngineConfig
 from pagedeck.gui import i18n
 from pagedeck.gui.link import EngineLink
+from pagedeck.gui.main_window import MainWindow
 from pagedeck.gui.restart import Outcome, Restart, options
 from pagedeck.gui.session import EngineSession
 from pagedeck.gui.settings_panel import SettingsPanel
 from pagedeck.gui.state import ConnectionState
-from pagedeck.ipc.protocol import Failed, Finished, Submit, Tokens
+from pagedeck.ipc.protocol import Failed, Finished, Shutdown, Submit, Tokens
 from pagedeck.ipc.vocabulary import SamplingParams
-from PySide6.QtCore import Qt
+from PySide6.QtCore import QSettings, Qt
 from PySide6.QtWidgets import QPushButton
 from pytestqt.qtbot import QtBot
 
@@ -111,6 +115,36 @@ def test_requests_go_over_to_the_new_engine_and_wrong_settings_can_be_taken_back
     assert value(panel, "context_length") == 1000
 
 
+def test_the_toolbar_restarts_as_the_settings_do(
+    session: EngineSession, languages: i18n.Languages, tmp_path: Path, qtbot: QtBot
+) -> None:
+    """What has begun finishes first and is not waited for any more when the button is pressed again; what waits, and
+    what can be repeated, is asked of the new engine."""
+    window = MainWindow(session, languages, QSettings(str(tmp_path / "app.ini"), QSettings.Format.IniFormat))
+    qtbot.addWidget(window)
+    window.show()
+    link = session.link
+    session.open()
+    qtbot.waitUntil(lambda: value(window.settings_panel, "max_queue") is not None, timeout=LOADED_MS)
+    window.settings_panel.change({"max_queue": 500})
+    qtbot.waitUntil(lambda: value(window.settings_panel, "max_queue") == 500, timeout=SOON_MS)
+    begun, epoch = Reader(link, 3000), link.view.epoch
+    qtbot.waitUntil(lambda: bool(begun.tokens), timeout=SOON_MS)
+    waiting = Reader(link, 20)
+    qtbot.waitUntil(lambda: window.restart.affected().own == 1 or begun.ended, timeout=SOON_MS)
+    click(qtbot, window.toolbar.restart_button)
+    qtbot.waitUntil(lambda: session.state != ConnectionState.READY, timeout=SOON_MS)
+    if session.state == ConnectionState.DRAINING:  # else a quick machine has finished it already
+        assert "restarts" in window.banner.title.text()
+        click(qtbot, window.banner.action)
+    qtbot.waitUntil(lambda: begun.ended and waiting.ended, timeout=LOADED_MS)
+    assert link.view.epoch != epoch
+    assert isinstance(waiting.got[-1], Finished) and len(waiting.tokens) == 20
+    assert isinstance(begun.got[-1], Finished) and len(begun.tokens) == 3000
+    qtbot.waitUntil(lambda: value(window.settings_panel, "max_queue") == 500, timeout=SOON_MS)
+    window.quit()
+
+
 # --- before and after, without an engine ------------------------------------------------------------------------------
 
 
@@ -136,3 +170,24 @@ def test_a_value_out_of_range_is_refused_beside_its_field(
     assert "No request runs or waits" in panel.restart_box.explanation.text()
     panel.discard()
     assert not panel.restart_box.isVisible()
+
+
+def test_an_engine_from_elsewhere_restarts_with_what_it_tells_of_itself(link: ScriptedLink) -> None:
+    session = EngineSession(link)
+    restart = Restart(session)
+    restart.again()
+    message = link.last(Shutdown)[0]
+    assert isinstance(message, Shutdown) and message.drain and message.hand_back
+    assert "--block-size=32" in session.arguments and "--model=tiny" in session.arguments
+    link.say_connection(ConnectionState.DRAINING)
+    restart.again()  # does not wait for what has begun any more
+    message = link.last(Shutdown)[0]
+    assert isinstance(message, Shutdown) and not message.drain
+    assert link.count(Shutdown) == 2 and session.followed
+
+
+def test_every_setting_survives_as_an_option() -> None:
+    config = EngineConfig(class_limits="batch=16", num_blocks=100)
+    for settings in (config, EngineConfig()):
+        stated = cli.parser().parse_args(["serve", *options(dataclasses.asdict(settings))])
+        assert EngineConfig(**cli.stated_settings(stated)) == settings

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from pagedeck.gui import quantities, words
 from pagedeck.gui.i18n import Language, Languages
 from pagedeck.gui.restart import Restart
 from pagedeck.gui.session import EngineSession
@@ -113,6 +114,43 @@ def test_apply_reports_in_words_and_undo_goes_back(panel: SettingsPanel, link: S
     assert (message.changes, message.dry_run) == ({"block_size": 32}, False)
 
 
+def test_undo_goes_back_through_all_changes_and_names_each(
+    panel: SettingsPanel, link: ScriptedLink, qtbot: QtBot
+) -> None:
+    def done(**changes: tuple[Any, Any]) -> None:
+        link.answer(Reconfigure, report(changes=changes))
+
+    def asked() -> dict[str, Any]:
+        message = link.last(Reconfigure)[0]
+        assert isinstance(message, Reconfigure) and not message.dry_run
+        return message.changes
+
+    assert not panel.undo_button.isVisible()
+    panel.change({"block_size": 64})
+    done(block_size=(32, 64))
+    panel.change({"block_size": 16, "max_batch_size": 8})
+    done(block_size=(64, 16), max_batch_size=(256, 8))
+    assert "Undo gives back: Block size 16 → 64, Batch size 8 → 256. 1 change before it" in texts(panel)
+    qtbot.mouseClick(panel.undo_button, Qt.MouseButton.LeftButton)
+    assert asked() == {"block_size": 64, "max_batch_size": 256}
+    link.answer(Reconfigure, Failed(code="memory", field="block_size", message="There is no room for that."))
+    assert "Block size 16 → 64" in texts(panel)  # what was refused can be tried again
+    qtbot.mouseClick(panel.undo_button, Qt.MouseButton.LeftButton)
+    done(block_size=(16, 64), max_batch_size=(8, 256))
+    assert "Undo gives back: Block size 64 → 32." in texts(panel)
+    qtbot.mouseClick(panel.undo_button, Qt.MouseButton.LeftButton)
+    assert asked() == {"block_size": 32}
+    done(block_size=(64, 32))
+    assert not panel.undo_button.isVisible() and "Undo gives back" not in texts(panel)
+
+    panel.change({"block_size": 64})
+    done(block_size=(32, 64))
+    assert panel.undo_button.isVisible()
+    link.live.begin("e2")  # another engine: what was changed in the one before cannot be taken back
+    link.become_ready()
+    assert not panel.undo_button.isVisible()
+
+
 def test_a_refused_value_says_why_beside_its_field(panel: SettingsPanel, link: ScriptedLink, qtbot: QtBot) -> None:
     choose(panel, "max_batch_size", 0)
     wait_preview(link, qtbot)
@@ -177,3 +215,9 @@ def test_discard_and_a_change_by_somebody_else(panel: SettingsPanel, link: Scrip
     link.settingsChanged.emit()
     assert panel.editors["block_size"].value == 128
     assert panel.staged == {"max_batch_size": 8}
+
+
+def test_a_range_without_an_end_names_its_beginning() -> None:
+    seed = SettingInfo("seed", 0, "", live=False, minimum=0, maximum=2.0**63)
+    assert words.accepted(seed) == "≥ 0"
+    assert quantities.duration(1e-6) == "0\u00a0ms"

@@ -11,11 +11,13 @@ from pagedeck.gui import welcome
 from pagedeck.gui.app import parser, states_engine
 from pagedeck.gui.i18n import Language, Languages
 from pagedeck.gui.main_window import MainWindow
+from pagedeck.gui.state import ConnectionState
 from pagedeck.gui.welcome import Welcome
 from pagedeck.ipc.protocol import Shutdown
 from PySide6.QtCore import Qt
 from pytestqt.qtbot import QtBot
 
+from .feeder import Feeder
 from .scripted_link import ScriptedLink
 
 
@@ -53,10 +55,15 @@ def opened(window: MainWindow) -> Welcome:
     return dialog
 
 
-FOOTPRINT = {
-    "weight_bytes": 538_060_032, "dtype": "float32", "free": 8 << 30, "problem": "", "token_bytes": 46_080,
-    "tokens": 40_000, "pool_bytes": 2 << 30, "request_tokens": 4096, "requests": 9, "windowed": 0, "layers": 30,
+ABSENT = {"kind": "default", "complete": False, "bytes": 0, "expected": 92_871_040}
+PRESENT = {
+    "kind": "default", "complete": True, "bytes": 640 << 20, "expected": 640 << 20, "parameters": 134_515_008,
+    "context_length": 8192,
 }  # fmt: skip
+
+
+def facts(dialog: Welcome) -> str:
+    return dialog.facts.text().replace("\u00a0", " ") if dialog.facts.isVisible() else ""
 
 
 def test_a_newcomer_is_welcomed_once_and_the_default_model_needs_no_choice(
@@ -66,15 +73,35 @@ def test_a_newcomer_is_welcomed_once_and_the_default_model_needs_no_choice(
     window.welcome_newcomer()
     dialog = shown(window)
     assert dialog is not None
-    assert look.asked[-1] == ["show", DEFAULT_MODEL]
-    answer = {"to_download": 92_871_040, "disk_free": 100 << 30, "installed": None, "footprint": FOOTPRINT}
-    look.done[-1](answer, "")
-    assert "89 MiB" in dialog.estimate.text().replace("\u00a0", " ")
+    assert look.asked[-1] == ["list"]  # which is quick: no weights, no torch
+    look.done[-1]([ABSENT], "")
+    assert "To download: 89 MiB" in facts(dialog)
     qtbot.mouseClick(dialog.start_button, Qt.MouseButton.LeftButton)
     assert shown(window) is None
     assert link.count(Shutdown) == 0  # the engine that starts is the right one
     window.welcome_newcomer()
     assert shown(window) is None
+
+
+def test_it_tells_what_became_of_the_default_model_when_its_engine_is_ready(
+    window: MainWindow, link: ScriptedLink, look: type[Look]
+) -> None:
+    link.say_connection(ConnectionState.LOADING)
+    dialog = opened(window)
+    look.done[-1]([ABSENT], "")
+    assert "To download" in facts(dialog) and "when it has started" in facts(dialog)
+    assert not dialog.look_button.isVisible()
+    asked, feeder = len(look.asked), Feeder(num_blocks=512)
+    link.view.begin(feeder.epoch)
+    link.become_ready(feeder.status())
+    assert look.asked[asked:] == [["list"]]
+    look.done[-1]([PRESENT], "")
+    link.view.apply_snapshot(feeder.snapshot())
+    link.blocksChanged.emit()
+    assert "To download" not in facts(dialog) and "On this machine: 640 MiB, 135 million" in facts(dialog)
+    assert "16,384 tokens fit into its cache of" in facts(dialog)
+    dialog.choices[1].setChecked(True)
+    assert facts(dialog) == "" and dialog.look_button.isVisible()
 
 
 def test_who_has_used_the_window_before_is_not_welcomed(window: MainWindow) -> None:
