@@ -35,6 +35,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return _open_app([*addresses, "--attach-metrics", options.metrics, *more])
         if options.command == "replay":
             return _open_app(["--replay", options.file])
+        if options.command == "bench" and options.suite == "open":
+            from .commands.load import readable
+
+            return _open_app(["--results", str(readable(options.file))])
         code = _open_app(rest) if options.command in (None, "app") else _run(options)
         sys.stdout.flush()  # while somebody is there to take a broken pipe
         return code

@@ -43,7 +43,7 @@ def main() -> None:
     _say(loaded=time.perf_counter() - begin)
     items = [(prompt, count) for prompt, count in job["items"]]
     if job["way"] == "continuous":
-        _say(**continuous(model, items, lambda done: _say(done=done)))
+        _say(**continuous(model, items, lambda done: _say(done=done), job.get("due")))
     else:
         _say(**static(model, items, job["batch"], lambda done: _say(done=done), job.get("due")))
 
@@ -105,8 +105,11 @@ def generate(model: PreTrainedModel, batch: list[Item]) -> list[list[int]]:
     return [row[width : width + count].tolist() for row, (_, count) in zip(tokens, batch, strict=True)]
 
 
-def continuous(model: PreTrainedModel, items: list[Item], done: Callable[[int], None]) -> dict[str, Any]:
-    """All items through transformers' continuous batching. Times are those at which it took each token in."""
+def continuous(
+    model: PreTrainedModel, items: list[Item], done: Callable[[int], None], due: list[float] | None = None
+) -> dict[str, Any]:
+    """All items through transformers' continuous batching, each when it is due. Times are those at which it took each
+    token in."""
     from transformers import ContinuousBatchingConfig, GenerationConfig
 
     blocks = None
@@ -117,10 +120,11 @@ def continuous(model: PreTrainedModel, items: list[Item], done: Callable[[int], 
         continuous_batching_config=ContinuousBatchingConfig(num_blocks=blocks),
     )
     with manager_of as manager:
-        _serve(manager, [(prompt[: WARM_UP[0]], WARM_UP[1]) for prompt, _ in items[:8]], lambda _: None)
+        warm = [(prompt[: WARM_UP[0]], WARM_UP[1]) for prompt, _ in items[:8]]
+        _serve(manager, warm, [0.0] * len(warm), lambda _: None)
         done(0)
         begin = time.perf_counter()
-        results = _serve(manager, items, done)
+        results = _serve(manager, items, due or [0.0] * len(items), done)
     return {
         "finished": [result.timestamps[-1] - begin for result in results],
         "outputs": [list(result.generated_tokens) for result in results],
@@ -128,15 +132,19 @@ def continuous(model: PreTrainedModel, items: list[Item], done: Callable[[int], 
     }
 
 
-def _serve(manager: Any, items: list[Item], done: Callable[[int], None]) -> list[Any]:
-    """The manager's result for each item, in their order."""
-    ids = [
-        manager.add_request(prompt, max_new_tokens=count, eos_token_id=-1, record_timestamps=True)
-        for prompt, count in items
-    ]
+def _serve(manager: Any, items: list[Item], due: list[float], done: Callable[[int], None]) -> list[Any]:
+    """The manager's result for each item, in their order. It works in a thread of its own, so that this one is free to
+    send what is due."""
+    begin = time.perf_counter()
+    ids: list[str] = []
     results: dict[str, Any] = {}
     while len(results) < len(items):
-        result = manager.get_result(timeout=1)
+        now = time.perf_counter() - begin
+        while len(ids) < len(items) and due[len(ids)] <= now:
+            prompt, count = items[len(ids)]
+            ids.append(manager.add_request(prompt, max_new_tokens=count, eos_token_id=-1, record_timestamps=True))
+        wait = due[len(ids)] - now if len(ids) < len(items) else 1.0
+        result = manager.get_result(timeout=min(1.0, wait))
         if result is None:
             if not manager.is_running():
                 raise RuntimeError("its continuous batching ended early")

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 from ..ipc.vocabulary import Refused
-from .figures import FIGURES, good
+from .figures import Limits, figures_with, good, smoothed_goodput
 from .noise import Interval, ratio
 from .results import Results
 
@@ -21,7 +22,7 @@ class Change:
 
 
 def changes(before: Results, after: Results) -> list[Change]:
-    """Every figure of every system that both results have.
+    """Every figure of every system that both results have; goodput where one of them states limits, the later's first.
 
     Raises:
         Refused: they have no system in common, or their loads differ.
@@ -35,11 +36,14 @@ def changes(before: Results, after: Results) -> list[Change]:
         )
     if before.load != after.load:
         raise Refused("The results are of different loads, which cannot be compared.", field="results")
-    return [_change(before, after, name, figure) for name in names for figure in FIGURES]
+    limits = Limits(**(after.limits or before.limits))
+    return [_change(before, after, name, figure, limits) for name in names for figure in figures_with(limits)]
 
 
-def _change(before: Results, after: Results, name: str, figure: str) -> Change:
-    _, more_is_better, of = FIGURES[figure]
+def _change(before: Results, after: Results, name: str, figure: str, limits: Limits) -> Change:
+    _, more_is_better, of = figures_with(limits)[figure]
+    if figure == "goodput":
+        of = partial(smoothed_goodput, limits=limits)
     mine, theirs = ([good(run) for run in each.repetitions(name)] for each in (after, before))
     changed = ratio(mine, theirs, of)
     better = (changed.value > 1) == more_is_better if changed.excludes(1.0) else None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import pairwise
 
 from .drive import Outcome
@@ -17,6 +17,9 @@ class Limits:
 
     ttft_s: float | None = None
     itl_s: float | None = None
+
+    def stated(self) -> dict[str, float]:
+        return {name: limit for name, limit in asdict(self).items() if limit is not None}
 
     def kept(self, outcome: Outcome) -> bool:
         if outcome.error or not outcome.arrivals:
@@ -90,6 +93,12 @@ def _gaps(outcomes: Sequence[Outcome], share: float) -> float:
     """A percentile over all gaps between tokens; 0 where every answer has but one."""
     gaps = [gap for outcome in good(outcomes) for gap in between(outcome)]
     return percentile(gaps, share) if gaps else 0.0
+
+
+def figures_with(limits: Limits) -> dict[str, tuple[str, bool, Callable[[Sequence[Outcome]], float]]]:
+    """:data:`FIGURES`, and goodput where there are limits."""
+    stated = {"goodput": ("requests/s", True, lambda all: goodput(all, limits))} if limits != Limits() else {}
+    return FIGURES | stated
 
 
 def figures(outcomes: Sequence[Outcome]) -> dict[str, float]:

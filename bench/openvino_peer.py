@@ -26,7 +26,8 @@ def main() -> None:
     scheduler = openvino_genai.SchedulerConfig()
     scheduler.num_kv_blocks = sum(-(-(len(prompt) + count) // BLOCK) for prompt, count in items) + len(items)
     scheduler.max_num_seqs = 256
-    scheduler.enable_prefix_caching = False
+    beginnings = [tuple(prompt[:BLOCK]) for prompt, _ in items]
+    scheduler.enable_prefix_caching = len(set(beginnings)) < len(items)  # where there is something to share
     pipeline = openvino_genai.ContinuousBatchingPipeline(
         job["model"],
         scheduler,
@@ -39,20 +40,27 @@ def main() -> None:
     )
     _say(loaded=time.perf_counter() - begin)
 
-    def serve(items: list[tuple[list[int], int]], report: bool) -> dict[str, Any]:
-        handles = []
+    def add(number: int, prompt: list[int], count: int) -> Any:
+        generation = openvino_genai.GenerationConfig()
+        generation.max_new_tokens = count
+        generation.ignore_eos = True
+        generation.do_sample = False
+        return pipeline.add_request(number, openvino.Tensor(numpy.array([prompt], numpy.int64)), generation)
+
+    def serve(items: list[tuple[list[int], int]], due: list[float], report: bool) -> dict[str, Any]:
+        handles: list[Any] = []
         begin = time.perf_counter()
-        for number, (prompt, count) in enumerate(items):
-            generation = openvino_genai.GenerationConfig()
-            generation.max_new_tokens = count
-            generation.ignore_eos = True
-            generation.do_sample = False
-            tokens = openvino.Tensor(numpy.array([prompt], numpy.int64))
-            handles.append(pipeline.add_request(number, tokens, generation))
         outputs: list[list[int]] = [[] for _ in items]
         arrivals: list[list[float]] = [[] for _ in items]
-        live = set(range(len(items)))
-        while live:
+        live: set[int] = set()
+        done = 0
+        while done < len(items):
+            now = time.perf_counter() - begin
+            if not live:
+                time.sleep(max(0.0, due[len(handles)] - now))
+            while len(handles) < len(items) and due[len(handles)] <= time.perf_counter() - begin:
+                live.add(len(handles))
+                handles.append(add(len(handles), *items[len(handles)]))
             pipeline.step()
             now = time.perf_counter() - begin
             for number in list(live):
@@ -62,13 +70,15 @@ def main() -> None:
                         arrivals[number] += [now] * len(part.generated_ids)
                 if len(outputs[number]) >= items[number][1]:
                     live.remove(number)
+                    done += 1
                     if report:
-                        _say(done=len(items) - len(live))
+                        _say(done=done)
         return {"finished": [times[-1] for times in arrivals], "outputs": outputs, "arrivals": arrivals}
 
-    serve([(prompt[: WARM_UP[0]], WARM_UP[1]) for prompt, _ in items[:8]], report=False)
+    warm = [(prompt[: WARM_UP[0]], WARM_UP[1]) for prompt, _ in items[:8]]
+    serve(warm, [0.0] * len(warm), report=False)
     _say(done=0)
-    _say(**serve(items, report=True))
+    _say(**serve(items, job["due"], report=True))
 
 
 def _say(**facts: Any) -> None:

@@ -10,8 +10,6 @@ from pathlib import Path
 from ..ipc.client import Client, EngineError
 from ..ipc.launch import Engine
 from .drive import Outcome, drive
-from .memory import MemoryWatch
-from .systems import System
 from .workload import Item
 
 Report = Callable[[str, float | None], None]
@@ -38,24 +36,6 @@ def started(model: Path, threads: int, report: Report, settings: Sequence[str] =
 
 def warm_up(client: Client, items: Sequence[Item]) -> None:
     serve(client, [Item(item.prompt[:16], 4) for item in items[:WARM_UP]])
-
-
-def measure(client: Client, items: Sequence[Item], report: Report, precision: str = "float32") -> System:
-    """The engine on ``items``, once warm."""
-    warm_up(client, items)
-    report(NAME, 0.0)
-    with MemoryWatch(client.connection.pid) as watch:
-        outcomes = serve(client, items, report)
-    outputs = [outcome.tokens for outcome in outcomes]
-    return System(
-        NAME,
-        sum(map(len, outputs)),
-        [outcome.ended for outcome in outcomes],
-        outputs,
-        [outcome.arrivals for outcome in outcomes],
-        watch.most,
-        precision,
-    )
 
 
 def serve(client: Client, items: Sequence[Item], report: Report | None = None) -> list[Outcome]:

@@ -1,7 +1,7 @@
-"""This engine against what people would otherwise run: same model, prompts, output lengths and threads.
+"""What people would otherwise run, on the same load: same model, prompts, output lengths and threads.
 
-Greedy, all requests there at the start, one system after the other, each alone in a process of its own after its model
-is loaded and warm.
+Each is a program in a process of its own, alone, its times counted from when its model is loaded and warm; or a server
+that runs already.
 """
 
 from __future__ import annotations
@@ -18,88 +18,102 @@ from pathlib import Path
 from typing import Any
 
 from ..ipc.launch import LaunchFailed
-from . import own, server_peer
+from ..ipc.vocabulary import Refused
+from . import server_peer
+from .drive import Outcome
 from .memory import MemoryWatch
-from .systems import Comparison, System
-from .workload import Item, mixed
+from .results import Run
+from .workload import Item
 
 Report = Callable[[str, float | None], None]
 
 STATIC_BATCH = 8
 
+#: What transformers itself offers, of which a user has already got the model: what it is called, and what is asked of
+#: :mod:`.baselines`.
+TRANSFORMERS: dict[str, tuple[str, dict[str, Any]]] = {
+    "one-by-one": ("transformers, one by one", {"way": "generate", "batch": 1}),
+    "static": (f"transformers, batches of {STATIC_BATCH}", {"way": "generate", "batch": STATIC_BATCH}),
+    "continuous": ("transformers, continuous batching", {"way": "continuous"}),
+}
+OPENVINO = "openvino"
+
 
 @dataclass(frozen=True, slots=True)
-class Peer:
-    """A way to serve the load that is not ours. ``run`` takes the items, the threads and whom to report to."""
+class Others:
+    """What has to be said of peers that a user prepares: the model as optimum ``exported`` it for OpenVINO GenAI, a
+    ``python`` that has it, and in which precision weights are there and on servers."""
 
-    name: str
-    run: Callable[[Sequence[Item], int, Report], System]
-
-
-def transformers_peers(model: Path) -> dict[str, Peer]:
-    """What transformers itself offers, of which a user has already got the model."""
-    ways: dict[str, tuple[str, dict[str, Any]]] = {
-        "one-by-one": ("transformers, one by one", {"way": "generate", "batch": 1}),
-        "static": (f"transformers, batches of {STATIC_BATCH}", {"way": "generate", "batch": STATIC_BATCH}),
-        "continuous": ("transformers, continuous batching", {"way": "continuous"}),
-    }
-    command = transformers_command()
-    return {key: process_peer(name, command, job | {"model": str(model)}) for key, (name, job) in ways.items()}
+    exported: str | None = None
+    python: str = sys.executable
+    openvino_precision: str = "as exported"
+    served_precision: str = "as served"
 
 
-def transformers_command() -> list[str]:
-    """The program that serves with transformers alone."""
-    return [sys.executable, "-m", "pagedeck.bench.baselines"]
+def names(others: Others) -> list[str]:
+    """Those that can be measured, beside servers."""
+    return [*TRANSFORMERS, *([OPENVINO] if others.exported else [])]
 
 
-def openvino_peer(exported: Path, python: str, precision: str = "as exported", kv_precision: str = "f32") -> Peer:
-    """OpenVINO GenAI's continuous batching of an ``exported`` model, run by a ``python`` that has it."""
-    program = Path(__file__).with_name("openvino_peer.py")
-    job = {"model": str(exported), "kv_precision": kv_precision}
-    return process_peer("OpenVINO GenAI, continuous batching", [python, str(program)], job, precision)
+def is_server(name: str) -> bool:
+    """Whether a system is the URL of a server that speaks OpenAI's completions."""
+    return name.startswith(("http://", "https://"))
 
 
-def server(name: str, url: str, precision: str) -> Peer:
-    """A server that is already running."""
-    return Peer(name, lambda items, threads, report: server_peer.measure(name, url, items, report, precision))
+def title(name: str) -> str:
+    """What a peer is called."""
+    known = {key: text for key, (text, _) in TRANSFORMERS.items()} | {OPENVINO: "OpenVINO GenAI, continuous batching"}
+    return known.get(name, name)
 
 
-def process_peer(name: str, command: Sequence[str], job: dict[str, Any], precision: str = "float32") -> Peer:
-    """A program that speaks as :mod:`.baselines` does, with weights of ``precision``."""
-
-    def run(items: Sequence[Item], threads: int, report: Report) -> System:
-        load = [(item.prompt, item.output_tokens) for item in items]
-        facts, memory = run_program(name, command, job | {"threads": threads, "items": load}, len(items), report)
-        outputs = facts["outputs"]
-        return System(name, sum(map(len, outputs)), facts["finished"], outputs, facts["arrivals"], memory, precision)
-
-    return Peer(name, run)
-
-
-def compare(
-    model: Path,
-    peers: Sequence[Peer],
-    *,
-    requests: int,
-    outputs: tuple[int, int],
-    threads: int | None,
-    seed: int,
-    report: Report,
-    settings: Sequence[str] = (),
-    precision: str = "float32",
-) -> Comparison:
-    """Measure this engine and ``peers`` on the model at ``model`` (a folder, or a GGUF file) with outputs of the given
-    lengths (tokens). ``settings`` are options for our engine, after which its weights have ``precision``.
+def measure(
+    name: str, model: Path, items: Sequence[Item], *, threads: int, report: Report, others: Others | None = None
+) -> Run:
+    """The peer of that name on a load of the model at ``model`` (a folder, or a GGUF file).
 
     Raises:
-        LaunchFailed, EngineError: a system ended or failed before it was done.
+        Refused: it does not take such a load.
+        LaunchFailed, EngineError: it ended before it was done.
     """
-    threads = threads or os.cpu_count() or 1
-    with own.started(model, threads, report, settings) as client:
-        items = mixed(requests, seed=seed, vocabulary=client.status().vocabulary, outputs=outputs)
-        systems = [own.measure(client, items, report, precision)]
-    systems += [peer.run(items, threads, report) for peer in peers]
-    return Comparison(systems, items, threads, seed)
+    others = others or Others()
+    if is_server(name):
+        answered, memory = server_peer.drive(name, name, items, report)
+        return Run(name, answered, precision=others.served_precision, memory_bytes=memory)
+    if name == OPENVINO:
+        assert others.exported is not None
+        command = [others.python, str(Path(__file__).with_name("openvino_peer.py"))]
+        job = {"model": others.exported, "kv_precision": "f32"}
+        return _program(name, command, job, items, threads, report, others.openvino_precision)
+    job = TRANSFORMERS[name][1] | {"model": str(model)}
+    command = [sys.executable, "-m", "pagedeck.bench.baselines"]
+    return _program(name, command, job, items, threads, report, "float32")
+
+
+def _program(
+    name: str,
+    command: Sequence[str],
+    job: dict[str, Any],
+    items: Sequence[Item],
+    threads: int,
+    report: Report,
+    precision: str,
+) -> Run:
+    """A program that speaks as :mod:`.baselines` does."""
+    if any(item.after is not None for item in items):
+        text = f"The system {name} takes loads whose times are known beforehand; here, requests wait for others."
+        raise Refused(text, field="systems")
+    job |= {
+        "threads": threads,
+        "items": [(item.prompt, item.output_tokens) for item in items],
+        "due": [item.at for item in items],
+    }
+    facts, memory = run_program(title(name), command, job, len(items), report)
+    arrivals = facts["arrivals"] or [[ended] for ended in facts["finished"]]
+    outcomes = [
+        Outcome(item.at, item.at, ended, times, tokens, len(item.prompt))
+        for item, ended, times, tokens in zip(items, facts["finished"], arrivals, facts["outputs"], strict=True)
+    ]
+    return Run(name, outcomes, precision=precision, memory_bytes=memory)
 
 
 def run_program(

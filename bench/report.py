@@ -72,6 +72,7 @@ def _facts(results: Results) -> str:
         ("Machine", f"{machine.get('processor', '')}, {machine.get('cores', '')} cores"),
         ("Libraries", ", ".join(f"{name} {version}" for name, version in around.get("libraries", {}).items())),
         ("Load", _pairs(results.load)),
+        ("Good answers", _pairs(results.limits)),
         ("Chosen", _pairs(results.chosen)),
     ]
     return _table([], [[f"<b>{name}</b>", escape(text)] for name, text in rows if text])
@@ -110,20 +111,16 @@ def _trials(results: Results) -> str:
 
 
 def _runs(results: Results) -> str:
-    heads = ["system", "weights", *(f"{name} ({unit})" for name, (unit, _, _) in figures.FIGURES.items()), "failed"]
+    kinds = figures.figures_with(figures.Limits(**results.limits))
+    heads = ["system", "weights", *(f"{name} ({unit})" for name, (unit, _, _) in kinds.items()), "failed"]
     rows = []
     for name in compared(results):
         runs = results.repetitions(name)
         known = figures_of(results, name)
         precision = next(run.precision for run in results.runs if run.name == name)
-        cells = [_interval(known[figure]) if figure in known else "" for figure in figures.FIGURES]
+        cells = [_interval(known[figure]) if figure in known else "" for figure in kinds]
         failed = sum(bool(outcome.error) for run in runs for outcome in run)
         rows.append([escape(name), escape(precision), *cells, str(failed)])
-    if results.limits:
-        heads.append(f"goodput (requests/s with {escape(_pairs(results.limits))})")
-        limits = figures.Limits(**results.limits)
-        for row, name in zip(rows, compared(results), strict=True):
-            row.append(_interval(interval(results.repetitions(name), lambda run: figures.goodput(run, limits))))
     note = "<p><small>With the interval that holds the figure with 95 % confidence (bootstrap).</small></p>"
     return "<h2>Figures</h2>" + _turned(heads, rows) + note
 
@@ -202,7 +199,8 @@ def figures_of(results: Results, name: str) -> dict[str, Interval]:
     answered = [figures.good(run) for run in results.repetitions(name)]
     if not all(answered):
         return {}
-    return {figure: interval(answered, of) for figure, (_, _, of) in figures.FIGURES.items()}
+    kinds = figures.figures_with(figures.Limits(**results.limits))
+    return {figure: interval(answered, of) for figure, (_, _, of) in kinds.items()}
 
 
 def _under_way(results: Results, colours: dict[str, str]) -> Draw:

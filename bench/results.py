@@ -9,7 +9,7 @@ import msgspec
 
 from ..ipc.vocabulary import Refused
 from .drive import Outcome
-from .systems import Comparison, surroundings
+from .surroundings import surroundings
 
 VERSION = 1
 
@@ -91,24 +91,6 @@ class Results(msgspec.Struct, omit_defaults=True):
 def new(kind: str, **facts: Any) -> Results:
     """Results of this machine, today."""
     return Results(kind, surroundings(), **facts)
-
-
-def of_comparison(comparison: Comparison) -> Results:
-    """A comparison of systems, whose requests were all due at the start."""
-    runs = []
-    for system in comparison.systems:
-        outcomes = [
-            Outcome(
-                ended=finished,
-                arrivals=system.arrivals[place] if system.arrivals else [finished],
-                tokens=system.outputs[place] if system.outputs else [0] * item.output_tokens,
-                prompt_tokens=len(item.prompt),
-            )
-            for place, (item, finished) in enumerate(zip(comparison.items, system.finished, strict=True))
-        ]
-        runs.append(Run(system.name, outcomes, precision=system.precision, memory_bytes=system.memory_bytes))
-    load = {"name": "mixed lengths at once", "requests": len(comparison.items), "seed": comparison.seed}
-    return new("peers", load=load | {"threads": comparison.threads}, runs=runs)
 
 
 def write(results: Results, path: Path) -> None:

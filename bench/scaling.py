@@ -12,7 +12,7 @@ from typing import Any
 
 from ..ipc.client import Client
 from . import own
-from .systems import surroundings
+from .surroundings import surroundings
 from .witness import STEPS_SETTLE_S, Witness
 from .workload import FIRST_TOKEN, Item
 

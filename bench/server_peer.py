@@ -16,7 +16,6 @@ from ..ipc.client import EngineError
 from ..ipc.vocabulary import Refused
 from .drive import Outcome
 from .memory import MemoryWatch
-from .systems import System
 from .workload import Item
 
 if TYPE_CHECKING:
@@ -28,25 +27,11 @@ WARM_UP = 8  # requests
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
-def measure(name: str, url: str, items: Sequence[Item], report: Report, precision: str) -> System:
-    """The server at ``url`` (``http://HOST:PORT``, with or without ``/v1``) on ``items``, once warm.
-
-    A token's time is when the piece of text that it ends arrived; a server holds a token back that ends no character.
-
-    Raises:
-        EngineError: it cannot be reached, answers an error, or makes an answer of another length.
-    """
-    asyncio.run(_serve(name, url, _warm_up(items), None))
-    report(name, 0.0)
-    with MemoryWatch(listener(url)) as watch:
-        arrivals, finished = asyncio.run(_serve(name, url, items, report))
-    count = sum(item.output_tokens for item in items)
-    return System(name, count, finished, [], arrivals, watch.most, precision)
-
-
 def drive(name: str, url: str, items: Sequence[Item], report: Report) -> tuple[list[Outcome], int | None]:
     """A load on the server at ``url``, once warm: each request is sent when it is due, as :mod:`.drive` does, and one
     that fails is told in its outcome. Also the most memory (bytes) that the server held meanwhile, if it can be seen.
+
+    A token's time is when the piece of text that it ends arrived; a server holds a token back that ends no character.
 
     Raises:
         Refused: an item is the next turn of a conversation, whose tokens a server need not tell.
@@ -55,15 +40,11 @@ def drive(name: str, url: str, items: Sequence[Item], report: Report) -> tuple[l
     if any(item.continues for item in items):
         text = f"{name} takes loads whose prompts are known beforehand; here, they continue what was answered."
         raise Refused(text, field="systems")
-    asyncio.run(_serve(name, url, _warm_up(items), None))
+    asyncio.run(_warm_up(name, url, items))
     report(name, 0.0)
     with MemoryWatch(listener(url)) as watch:
         outcomes = asyncio.run(_drive(name, url, items, report))
     return outcomes, watch.most
-
-
-def _warm_up(items: Sequence[Item]) -> list[Item]:
-    return [Item(item.prompt[:16], 4) for item in items[:WARM_UP]]
 
 
 def listener(url: str) -> int | None:
@@ -83,29 +64,17 @@ def listener(url: str) -> int | None:
     return None
 
 
-async def _serve(
-    name: str, url: str, items: Sequence[Item], report: Report | None
-) -> tuple[list[list[float]], list[float]]:
+async def _warm_up(name: str, url: str, items: Sequence[Item]) -> None:
     import httpx
 
+    short = [Item(item.prompt[:16], 4) for item in items[:WARM_UP]]
     async with _client(url) as client:
         manners = await _manners(name, url, client)
         begin = time.perf_counter()
-        left = len(items)
-
-        async def one(item: Item) -> tuple[list[float], float]:
-            nonlocal left
-            arrivals = await _complete(name, client, manners, item, begin)
-            left -= 1
-            if report:
-                report(name, 1 - left / len(items))
-            return arrivals, time.perf_counter() - begin
-
         try:
-            answers = await asyncio.gather(*map(one, items))
+            await asyncio.gather(*(_complete(name, client, manners, item, begin) for item in short))
         except httpx.HTTPError as error:
             raise EngineError(f"{name} at {url} cannot be used: {error or type(error).__name__}.") from error
-    return [arrivals for arrivals, _ in answers], [finished for _, finished in answers]
 
 
 async def _drive(name: str, url: str, items: Sequence[Item], report: Report) -> list[Outcome]:

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from .figures import FIGURES
+from .figures import Limits, figures_with
 from .noise import Interval
 from .report import DISTRIBUTIONS, figures_of, front_of, points_of, samples
 from .results import FULL, Results
@@ -25,7 +25,11 @@ def summary_of(results: Results) -> dict[str, Any]:
         "surroundings": results.surroundings,
         "load": results.load,
         "notes": results.notes,
-        "figures": {name: {"unit": unit, "more_is_better": more} for name, (unit, more, _) in FIGURES.items()},
+        "figures": {
+            name: {"unit": unit, "more_is_better": more}
+            for name, (unit, more, _) in figures_with(Limits(**results.limits)).items()
+        },
+        "limits": results.limits,
         "systems": [_system(results, name) for name in names],
         "claims": [_without_samples(msgspec.to_builtins(claim)) for claim in results.claims],
         "trials": [

@@ -1,18 +1,17 @@
-"""This engine with one thing off, transformers' static batches, and servers that others run: what a difference is to be
-ascribed to."""
+"""This engine with one thing off: what a difference is to be ascribed to. And others, by their names."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ..ipc.vocabulary import Refused
-from . import own, server_peer
-from .drive import Outcome, drive
+from . import own, peers
+from .drive import drive
 from .memory import MemoryWatch
-from .peers import STATIC_BATCH, run_program, transformers_command
+from .peers import Others
 from .results import Run
 from .witness import Witness
 from .workload import Item
@@ -45,19 +44,14 @@ VARIANTS = {
     "fifo": Variant("first come, first served", fifo=True),
 }
 
-STATIC = "static"
 
-
-def check_names(names: Sequence[str]) -> None:
+def check_names(names: Sequence[str], others: Others) -> None:
     """Raises :class:`Refused` for a name that is none."""
+    known = [*VARIANTS, *peers.names(others)]
     for name in names:
-        if name not in VARIANTS and name != STATIC and not is_server(name):
-            raise Refused.value("systems", name, ", ".join([*VARIANTS, STATIC, "the URL of a server"]))
-
-
-def is_server(name: str) -> bool:
-    """Whether a system is the URL of a server that speaks OpenAI's completions."""
-    return name.startswith(("http://", "https://"))
+        if name not in known and not peers.is_server(name):
+            needs = "" if others.exported else "; openvino needs --openvino-model"
+            raise Refused.value("systems", name, f"{', '.join(known)}, the URL of a server{needs}")
 
 
 def measure(
@@ -67,19 +61,18 @@ def measure(
     *,
     threads: int,
     settings: Sequence[tuple[str, str]] = (),
+    others: Others | None = None,
     report: Report,
 ) -> Run:
     """One system on one load: a fresh process, loaded and warm before the load begins; or a server that runs already.
+    ``settings`` are this engine's.
 
     Raises:
         LaunchFailed, EngineError: it ended before it was done.
         Refused: it does not take such a load.
     """
-    if name == STATIC:
-        return static(model, items, threads=threads, report=report)
-    if is_server(name):
-        answered, memory = server_peer.drive(name, name, items, report)
-        return Run(name, answered, precision="as served", memory_bytes=memory)
+    if name not in VARIANTS:
+        return peers.measure(name, model, items, threads=threads, report=report, others=others)
     variant = VARIANTS[name]
     chosen = dict(settings) | dict(variant.settings)
     load = [replace(item, priority="normal") for item in items] if variant.fifo else items
@@ -90,32 +83,21 @@ def measure(
         with MemoryWatch(client.connection.pid) as watch:
             outcomes = drive(client, load, lambda share: report(name, share))
         testimony = witness.since(begin)
-    return Run(name, outcomes, dict(chosen), memory_bytes=watch.most, engine=testimony.facts())
+    return Run(name, outcomes, dict(chosen), _precision(chosen), memory_bytes=watch.most, engine=testimony.facts())
+
+
+def _precision(settings: Mapping[str, str]) -> str:
+    """How this engine holds numbers: float32, which all are measured in, unless its settings say otherwise."""
+    held = [f"{name} {settings[name]}" for name in ("weights", "kv-dtype") if name in settings]
+    return ", ".join([settings.get("dtype", "float32"), *held])
 
 
 def static(model: Path, items: Sequence[Item], *, threads: int, report: Report) -> Run:
-    """transformers.generate in batches of eight: whoever is there when a batch begins joins it, up to that many; a
-    batch ends, for all, with its longest output.
+    """transformers.generate in batches: whoever is there when a batch begins joins it, up to eight; a batch ends, for
+    all, with its longest output.
 
     Raises:
         Refused: an item is due after another one, which this program cannot wait for.
         LaunchFailed: it ended before it was done.
     """
-    if any(item.after is not None for item in items):
-        text = "The static baseline takes loads whose times are known beforehand; here, requests wait for others."
-        raise Refused(text, field="systems")
-    job = {
-        "model": str(model),
-        "way": "generate",
-        "batch": STATIC_BATCH,
-        "threads": threads,
-        "items": [(item.prompt, item.output_tokens) for item in items],
-        "due": [item.at for item in items],
-    }
-    name = f"transformers, batches of {STATIC_BATCH}"
-    facts, memory = run_program(name, transformers_command(), job, len(items), report)
-    outcomes = [
-        Outcome(item.at, item.at, ended, [ended], tokens, len(item.prompt))
-        for item, ended, tokens in zip(items, facts["finished"], facts["outputs"], strict=True)
-    ]
-    return Run(STATIC, outcomes, memory_bytes=memory)
+    return peers.measure("static", model, items, threads=threads, report=report)

@@ -4,17 +4,24 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..bench import peers as peer
+from ..bench import peers as others
 from ..bench import report as page
+from ..bench import results, variants
 from ..bench import scaling as scales
-from ..bench.results import of_comparison
-from ..bench.results import write as write_results
-from ..bench.systems import Comparison, surroundings
+from ..bench.figures import figures as all_figures
+from ..bench.figures import tokens_per_s
+from ..bench.peers import Others
+from ..bench.results import Results, Run
+from ..bench.shape import shape_of
+from ..bench.surroundings import surroundings
+from ..bench.workload import mixed
 from ..engine.config import EngineConfig
 from ..engine.model.checkpoint import locate
 from ..ipc.vocabulary import Refused
@@ -25,26 +32,14 @@ if TYPE_CHECKING:
     from ..bench.inside.step_profile import StepParts
     from ..engine.simulator import Simulation, SimulationReport, StepCost
 
+OURS = "pagedeck"
 QUICK_PEERS = ("one-by-one", "static")
 QUICK_OUTPUTS = (16, 128)  # tokens
 OUTPUTS = (16, 256)
 
 
 def quick(*, requests: int, threads: int | None, seed: int, output: str) -> int:
-    check_output(output, requests=requests, threads=threads)
-    with Progress() as progress:
-        model = locate(EngineConfig(), progress).folder
-        offered = peer.transformers_peers(model)
-        comparison = peer.compare(
-            model,
-            [offered[key] for key in QUICK_PEERS],
-            requests=requests,
-            outputs=QUICK_OUTPUTS,
-            threads=threads,
-            seed=seed,
-            report=progress,
-        )
-    return _finish_comparison(comparison, output)
+    return _side_by_side(QUICK_PEERS, QUICK_OUTPUTS, Others(), requests, threads, seed, [], output)
 
 
 def peers(
@@ -63,31 +58,60 @@ def peers(
 ) -> int:
     """``chosen``: keys of the peers to run, separated by commas; all that can be reached unless stated.
     ``settings``: ``name=value`` of our engine."""
+    reach = Others(openvino_model, openvino_python, openvino_precision, llama_precision)
+    offered = {name: name for name in others.names(reach)} | ({"llama": llama_url} if llama_url else {})
+    keys = list(offered) if chosen is None else [key.strip() for key in chosen.split(",") if key.strip()]
+    if unknown := [key for key in keys if key not in offered]:
+        accepted = f"{', '.join(offered)}; openvino needs --openvino-model, and llama needs --llama-url"
+        raise Refused.value("peers", unknown[0], accepted)
+    names = [offered[key] for key in keys]
+    return _side_by_side(names, OUTPUTS, reach, requests, threads, seed, settings, output)
+
+
+def _side_by_side(
+    names: Sequence[str],
+    outputs: tuple[int, int],
+    reach: Others,
+    requests: int,
+    threads: int | None,
+    seed: int,
+    settings: list[str],
+    output: str,
+) -> int:
+    """This engine and others on requests of mixed lengths that are all there at the start, one system after the
+    other."""
     check_output(output, requests=requests, threads=threads)
+    chosen = [pair(setting) for setting in settings]
+    threads = threads or os.cpu_count() or 1
+    load = {"name": "mixed lengths at once", "requests": requests, "seed": seed, "threads": threads}
+    found = results.new("peers", load=load)
     with Progress() as progress:
         model = locate(EngineConfig(), progress).folder
-        offered = peer.transformers_peers(model)
-        if openvino_model:
-            offered["openvino"] = peer.openvino_peer(Path(openvino_model), openvino_python, openvino_precision)
-        if llama_url:
-            offered["llama"] = peer.server("llama.cpp's server", llama_url, llama_precision)
-        keys = list(offered) if chosen is None else [key.strip() for key in chosen.split(",") if key.strip()]
-        if unknown := [key for key in keys if key not in offered]:
-            accepted = f"{', '.join(offered)}; openvino needs --openvino-model, and llama needs --llama-url"
-            raise Refused.value("peers", unknown[0], accepted)
-        options = [part for setting in settings for part in option(setting)]
-        comparison = peer.compare(
-            model,
-            [offered[key] for key in keys],
-            requests=requests,
-            outputs=OUTPUTS,
-            threads=threads,
-            seed=seed,
-            report=progress,
-            settings=options,
-            precision=", ".join(["float32", *settings]),
-        )
-    return _finish_comparison(comparison, output)
+        items = mixed(requests, seed=seed, vocabulary=shape_of(model).vocabulary, outputs=outputs)
+        with kept(found, output):
+            for name in (OURS, *names):
+                found.runs.append(
+                    variants.measure(
+                        name, model, items, threads=threads, settings=chosen, others=reach, report=progress
+                    )
+                )
+                results.write(found, Path(output))
+    page.write(found, beside := Path(output).with_suffix(".html"))
+    print(render(found))
+    print(f"All samples: {output}; with pictures: {beside}")
+    return 0
+
+
+@contextmanager
+def kept(found: Results, output: str) -> Iterator[None]:
+    """Where Ctrl-C ends a measurement, say what was measured by then."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        names = ", ".join(found.names())
+        told = f"{output} has what was measured: {names}" if names else "nothing was measured yet"
+        print(f"\nInterrupted; {told}.", file=sys.stderr)
+        raise
 
 
 def scaling(*, threads: int | None, settings: list[str], output: str) -> int:
@@ -126,6 +150,12 @@ def option(setting: str) -> tuple[str, str]:
     return f"--{name.replace('_', '-')}", value
 
 
+def pair(setting: str) -> tuple[str, str]:
+    """A setting's name as the command line has it, and its value."""
+    name, value = option(setting)
+    return name.removeprefix("--"), value
+
+
 def _name_and_value(setting: str) -> tuple[str, str]:
     name, equals, value = setting.partition("=")
     if not equals or not name:
@@ -139,15 +169,6 @@ def check_output(output: str, **counts: int | None) -> None:
             raise Refused.value(name, count, "an integer from 1")
     if not Path(output).absolute().parent.is_dir():
         raise Refused(f"output is {output!r}; accepted is a file in a folder that exists.", field="output")
-
-
-def _finish_comparison(comparison: Comparison, output: str) -> int:
-    found, beside = of_comparison(comparison), Path(output).with_suffix(".html")
-    write_results(found, Path(output))
-    page.write(found, beside)
-    print(render(comparison))
-    print(f"All samples: {output}; with pictures: {beside}")
-    return 0
 
 
 def _finish(facts: dict[str, Any], text: str, output: str) -> int:
@@ -213,36 +234,45 @@ def render_simulation(simulation: Simulation, report: SimulationReport, costs: l
     )
 
 
-def render(comparison: Comparison) -> str:
-    ours = comparison.systems[0]
+def render(found: Results) -> str:
+    ours = found.runs[0]
     rows = [["system", "weights", "output tokens/s", "Pagedeck is", "latency P50", "P95", "between tokens P50", "P95",
              "memory", "same tokens"]]  # fmt: skip
-    for system in comparison.systems:
-        ratio = ours.tokens_per_s / system.tokens_per_s
-        same = system.agreement(ours)
+    for run in found.runs:
+        figures = all_figures(run.outcomes)
+        ratio = tokens_per_s(ours.outcomes) / figures["tokens_per_s"]
+        same = _same_tokens(run, ours)
         rows.append(
             [
-                system.name,
-                system.precision,
-                f"{system.tokens_per_s:.1f}",
-                "" if system is ours else f"{ratio:.2f} × as fast",
-                duration(system.latency(0.5)),
-                duration(system.latency(0.95)),
-                *(_known(duration, system.inter_token(share)) for share in (0.5, 0.95)),
-                _known(size, system.memory_bytes),
-                "" if system is ours or same is None else f"{same} of {len(comparison.items)}",
+                "Pagedeck" if run is ours else others.title(run.name),
+                run.precision,
+                f"{figures['tokens_per_s']:.1f}",
+                "" if run is ours else f"{ratio:.2f} × as fast",
+                *(duration(figures[name]) for name in ("e2e_p50", "e2e_p95")),
+                *(duration(figures[name]) if figures[name] else "" for name in ("itl_p50", "itl_p95")),
+                "" if run.memory_bytes is None else size(run.memory_bytes),
+                "" if run is ours or same is None else f"{same} of {len(run.outcomes)}",
             ]
         )
-    prompt_tokens = sum(len(item.prompt) for item in comparison.items)
+    prompts, outputs = (
+        sum(len(one.tokens) if outputs else one.prompt_tokens for one in ours.outcomes) for outputs in (False, True)
+    )
     heading = (
-        f"{len(comparison.items)} requests at once, {prompt_tokens:,} prompt and {ours.output_tokens:,} output tokens, "
-        f"greedy, {comparison.threads} threads"
+        f"{len(ours.outcomes)} requests at once, {prompts:,} prompt and {outputs:,} output tokens, greedy, "
+        f"{found.load['threads']} threads"
     )
     notes = (
         "Latency is from the start to a request's last token; memory the most that the process held while it served "
         "(mapped weights included); same tokens are requests whose output is Pagedeck's, token for token."
     )
     return f"{heading}\n\n{table(rows, right=frozenset(range(2, 10)))}\n\n{notes}"
+
+
+def _same_tokens(run: Run, other: Run) -> int | None:
+    """How many requests have the very same output in both, where both tell the tokens: servers tell texts."""
+    if others.is_server(run.name):
+        return None
+    return sum(mine.tokens == theirs.tokens for mine, theirs in zip(run.outcomes, other.outcomes, strict=True))
 
 
 def render_scaling(found: scales.Scaling) -> str:
@@ -281,7 +311,3 @@ def render_profile(steps: list[StepParts]) -> str:
         for step in steps
     ]
     return "\n\n".join([table(rows, right=frozenset(range(1, 2 * len(steps) + 1))), "\n".join(notes)])
-
-
-def _known(show: Callable[[float], str], value: float | None) -> str:
-    return "" if value is None else show(value)

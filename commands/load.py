@@ -3,6 +3,7 @@ of it."""
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 from dataclasses import asdict, dataclass
@@ -12,15 +13,16 @@ from typing import Any
 from ..bench import report as page
 from ..bench import results, traces, variants
 from ..bench.changes import changes
-from ..bench.figures import FIGURES, Limits, good, goodput
+from ..bench.figures import Limits, figures_with, good
 from ..bench.noise import interval
+from ..bench.peers import Others
 from ..bench.results import Results
 from ..bench.shape import shape_of
 from ..bench.summary import summary_of
 from ..bench.workload import Item, make_load
 from ..engine.config import EngineConfig
 from ..engine.model.checkpoint import locate
-from .bench import check_output, option
+from .bench import check_output, kept, pair
 from .terminal import Progress, table
 
 
@@ -66,6 +68,10 @@ def run(
     threads: int | None,
     seed: int,
     settings: list[str],
+    openvino_model: str | None,
+    openvino_python: str,
+    openvino_precision: str,
+    server_precision: str,
     ttft_limit: float | None,
     itl_limit: float | None,
     output: str,
@@ -73,24 +79,27 @@ def run(
     """Measure each of ``systems`` on the load, ``repeat`` times, in turns; write JSON and HTML beside it."""
     check_output(output, requests=requests, threads=threads, repeat=repeat)
     names = [name.strip() for name in systems.split(",") if name.strip()]
-    variants.check_names(names)
-    chosen = [_pair(setting) for setting in settings]
+    others = Others(openvino_model, openvino_python, openvino_precision, server_precision)
+    variants.check_names(names, others)
+    chosen = [pair(setting) for setting in settings]
     wanted = LoadOptions(model, load, trace, requests, arrivals, speed, seed)
     threads = threads or os.cpu_count() or 1
     with Progress() as progress:
         folder = locate(EngineConfig(model=model), progress).folder
         items = wanted.items(folder)
-        limits = {"ttft_s": ttft_limit, "itl_s": itl_limit}
-        stated = {name: limit for name, limit in limits.items() if limit is not None}
-        found = results.new("run", load=wanted.facts(threads), limits=stated)
-        for turn in range(repeat):
-            for name in names:
+        limits = Limits(ttft_limit, itl_limit).stated()
+        found = results.new("run", load=wanted.facts(threads), limits=limits)
+        with kept(found, output):
+            for turn, name in itertools.product(range(repeat), names):
 
                 def report(text: str, share: float | None, turn: int = turn) -> None:
                     progress(f"{text}, run {turn + 1} of {repeat}", share)
 
-                measured = variants.measure(name, folder, items, threads=threads, settings=chosen, report=report)
-                found.runs.append(measured)
+                found.runs.append(
+                    variants.measure(
+                        name, folder, items, threads=threads, settings=chosen, others=others, report=report
+                    )
+                )
                 results.write(found, Path(output))  # what is measured is kept, whatever comes next
     beside = Path(output).with_suffix(".html")
     page.write(found, beside)
@@ -116,6 +125,12 @@ def compare(*, before: str, after: str, fail: bool, as_json: bool) -> int:
     return 1 if fail and worse else 0
 
 
+def readable(file: str) -> Path:
+    """The path of a file of results. Raises :class:`Refused` for one that is none."""
+    results.read(Path(file))
+    return Path(file)
+
+
 def report(*, file: str, output: str | None) -> int:
     """The HTML page of a file of results."""
     path = Path(output) if output else Path(file).with_suffix(".html")
@@ -134,7 +149,8 @@ def render(found: Results) -> str:
     """A table with a column for each system."""
     names = found.names()
     rows = [["", *names]]
-    for figure, (unit, _, of) in FIGURES.items():
+    rows.append(["weights", *(next(run.precision for run in found.runs if run.name == name) for name in names)])
+    for figure, (unit, _, of) in figures_with(Limits(**found.limits)).items():
         cells = []
         for name in names:
             runs = [good(run) for run in found.repetitions(name)]
@@ -142,12 +158,9 @@ def render(found: Results) -> str:
                 cells.append("")
                 continue
             value = interval(runs, of)
-            cells.append(f"{value.value:.3g} ({value.low:.3g} to {value.high:.3g})" if value.value else "–")
+            known = value.value or figure == "goodput"
+            cells.append(f"{value.value:.3g} ({value.low:.3g} to {value.high:.3g})" if known else "–")
         rows.append([f"{figure}, {unit}", *cells])
-    if found.limits:
-        limits = Limits(**found.limits)
-        cells = [f"{interval(found.repetitions(name), lambda run: goodput(run, limits)).value:.3g}" for name in names]
-        rows.append(["goodput, requests/s", *cells])
     failed = [sum(bool(one.error) for run in found.repetitions(name) for one in run) for name in names]
     rows.append(["failed requests", *map(str, failed)])
     told = [next((run.engine for run in found.runs if run.name == name and run.engine), {}) for name in names]
@@ -164,8 +177,3 @@ def render(found: Results) -> str:
 
 def _fact(value: float | None) -> str:
     return "" if value is None else f"{value:.1%}" if isinstance(value, float) else str(value)
-
-
-def _pair(setting: str) -> tuple[str, str]:
-    name, value = option(setting)
-    return name.removeprefix("--"), value

@@ -50,14 +50,7 @@ def add_suites(parser: argparse.ArgumentParser) -> None:
     peers.add_argument(
         "--setting", dest="settings", action="append", default=[], metavar="NAME=VALUE", help="a setting of our engine"
     )
-    peers.add_argument("--openvino-model", metavar="FOLDER", help="the model as optimum exported it")
-    peers.add_argument(
-        "--openvino-python", metavar="PROGRAM", default=sys.executable, help="a Python that has openvino-genai "
-        "(default: this one)",
-    )  # fmt: skip
-    peers.add_argument(
-        "--openvino-precision", metavar="TEXT", default="as exported", help="what its weights are, as in int8"
-    )
+    _openvino_options(peers)
     peers.add_argument("--llama-url", metavar="URL", help="of llama.cpp's server, as in http://127.0.0.1:8080")
     peers.add_argument("--llama-precision", metavar="TEXT", default="as served", help="what its file holds, as in Q4_1")
     peers.add_argument("--output", default="bench-peers.json", help="where results go (default %(default)s)")
@@ -139,6 +132,17 @@ def _load_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seed", type=int, default=0, help="of the load (default %(default)s)")
 
 
+def _openvino_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--openvino-model", metavar="FOLDER", help="the model as optimum exported it for OpenVINO")
+    parser.add_argument(
+        "--openvino-python", metavar="PROGRAM", default=sys.executable, help="a Python that has openvino-genai "
+        "(default: this one)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--openvino-precision", metavar="TEXT", default="as exported", help="what its weights are, as in int8"
+    )
+
+
 def _limit_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--ttft-limit", type=float, metavar="SECONDS", help="a first token later than this is not good")
     parser.add_argument(
@@ -148,15 +152,20 @@ def _limit_options(parser: argparse.ArgumentParser) -> None:
 
 def _add_loads(suites: Any) -> None:
     """Loads of one's own, and what became of them."""
-    run = suites.add_parser("run", help="a load on this engine, with one thing off, and on static batches")
+    run = suites.add_parser("run", help="a load on this engine, on it with one thing off, and on others")
     _model_option(run)
     _load_options(run)
     run.add_argument(
         "--systems",
         default="pagedeck",
         metavar="NAMES",
-        help="some of pagedeck, contiguous, no-sharing, no-swap, fifo, static and URLs of servers with OpenAI's "
-        "completions of the same model (llama.cpp, vLLM, SGLang), separated by commas (default %(default)s)",
+        help="some of pagedeck, contiguous, no-sharing, no-swap, fifo, transformers' static, one-by-one and "
+        "continuous, openvino, and URLs of servers with OpenAI's completions of the same model (llama.cpp, vLLM, "
+        "SGLang), separated by commas (default %(default)s); `pagedeck bench peers --help` says how to prepare them",
+    )
+    _openvino_options(run)
+    run.add_argument(
+        "--server-precision", metavar="TEXT", default="as served", help="what the weights of such servers are"
     )
     run.add_argument("--repeat", type=int, default=1, help="runs of each system, in turns (default %(default)s)")
     run.add_argument("--threads", type=int, help="CPU threads of each system (default: one a core)")
@@ -181,6 +190,8 @@ def _add_loads(suites: Any) -> None:
     claims.add_argument("--threads", type=int, help="CPU threads of each system (default: one a core)")
     claims.add_argument("--seed", type=int, default=0, help="of the loads (default %(default)s)")
     claims.add_argument("--output", default="bench-claims.json", help="where results go (default %(default)s)")
+    opened = suites.add_parser("open", help="show a file of results in the app")
+    opened.add_argument("file", metavar="FILE", help="as `pagedeck bench` and `pagedeck tune` write it (*.json)")
     report = suites.add_parser("report", help="the page with pictures of a file of results")
     report.add_argument("file", metavar="FILE")
     report.add_argument("--output", help="(default: beside it, .html)")

@@ -84,21 +84,22 @@ def tune(
         _check(items, minutes)
         limits = Limits(ttft_limit, itl_limit)
         aim = Objective(objective or _objective_of(items, limits), limits)
+        found.limits = limits.stated()
         found.objective = {"name": aim.name, "ttft_limit": ttft_limit, "itl_limit": itl_limit}
         if before is not None and before.chosen and apply is not None and before.objective == found.objective:
             progress.clear()
             print(f"{output} holds this search's result.")
             return set_on(apply or None, before.chosen)
         kept = _kept(found, before)
-        with started(folder, threads, progress) as client, Witness(client) as witness:
-            client.timeout = PATIENCE_S
-            search = Search(client, witness, items, aim, deadline=deadline, report=progress, kept=kept, keep=keep)
-            try:
+        try:
+            with started(folder, threads, progress) as client, Witness(client) as witness:
+                client.timeout = PATIENCE_S
+                search = Search(client, witness, items, aim, deadline=deadline, report=progress, kept=kept, keep=keep)
                 best = search.run()
-            except KeyboardInterrupt:
-                progress.clear()
-                print(f"Interrupted; the same command goes on from {output}.")
-                return 130
+        except KeyboardInterrupt:  # the engine has ended, and with it all that would still be told
+            progress.clear()
+            print(f"Interrupted; the same command goes on from {output}.")
+            return 130
     found.trials, found.chosen = trials(search, aim), best.settings
     found.changed, found.gain = search.changed(), search.gain()
     found.notes = [*search.notes.values(), *map(_evidence, found.changed)]

@@ -97,8 +97,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def is_plain(options: argparse.Namespace, engine_arguments: Sequence[str]) -> bool:
     """Whether the command line asks for the app and for nothing in particular: any window that is there will do."""
-    asked = (options.name, options.connection, options.replay, options.attach, options.language, options.theme)
-    return not engine_arguments and all(option is None for option in asked)
+    asked = ("name", "connection", "replay", "results", "attach", "language", "theme")
+    return not engine_arguments and all(getattr(options, name) is None for name in asked)
 
 
 def states_engine(options: argparse.Namespace, engine_arguments: Sequence[str]) -> bool:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from pagedeck.bench import baselines
-from pagedeck.bench.peers import transformers_peers
+from pagedeck.bench import baselines, peers
 from pagedeck.bench.workload import Item, mixed
 from pagedeck.ipc.launch import LaunchFailed
 
@@ -45,4 +44,4 @@ def test_end_of_text_does_not_end_a_request(tiny_model_folder: Path) -> None:
 
 def test_a_baseline_that_fails_says_why(tmp_path: Path) -> None:
     with pytest.raises(LaunchFailed, match="transformers, one by one failed: "):
-        transformers_peers(tmp_path)["one-by-one"].run([Item([1], 1)], 1, lambda *_: None)
+        peers.measure("one-by-one", tmp_path, [Item([1], 1)], threads=1, report=lambda text, share: None)

@@ -5,15 +5,18 @@ from __future__ import annotations
 import json
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import pytest
-from pagedeck.bench import peers, server_peer, variants
-from pagedeck.bench.systems import Comparison, System
+from pagedeck.bench import peers, results, server_peer, variants
+from pagedeck.bench.drive import Outcome
+from pagedeck.bench.peers import TRANSFORMERS, Others
+from pagedeck.bench.results import Run
 from pagedeck.bench.workload import Item
+from pagedeck.cli import main
 from pagedeck.commands import bench
 from pagedeck.ipc.client import EngineError
 from pagedeck.ipc.launch import LaunchFailed
@@ -26,50 +29,67 @@ def private_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PAGEDECK_STATE", str(tmp_path / "state"))
 
 
+def quiet(text: str, share: float | None) -> None:
+    """Nobody is told."""
+
+
 @pytest.mark.usefixtures("private_folders")
-def test_all_systems_answer_the_same_load_with_the_same_tokens(tiny_model_folder: Path) -> None:
-    reports: list[tuple[str, float | None]] = []
-    comparison = peers.compare(
-        tiny_model_folder,
-        list(peers.transformers_peers(tiny_model_folder).values()),
-        requests=5,
-        outputs=(4, 20),
-        threads=1,
-        seed=0,
-        report=lambda text, share: reports.append((text, share)),
-        settings=["--block-size", "16"],
-    )
-    names = ["Pagedeck", "transformers, one by one", "transformers, batches of 8", "transformers, continuous batching"]
-    assert [system.name for system in comparison.systems] == names
-    lengths = [item.output_tokens for item in comparison.items]
-    ours = comparison.systems[0]
-    for system in comparison.systems:
-        assert [len(output) for output in system.outputs] == lengths
-        assert system.output_tokens == sum(lengths)
-        assert system.agreement(ours) == 5
-        assert all(finished > 0 for finished in system.finished)
-        assert system.memory_bytes is not None and system.memory_bytes > 50e6  # torch alone is more
-        assert (system.name, 1.0) in reports
-    for streaming in (ours, comparison.systems[3]):
-        for times, finished, length in zip(streaming.arrivals, streaming.finished, lengths, strict=True):
-            assert len(times) == length and times == sorted(times) and times[0] > 0 and times[-1] <= finished
-    facts = json.loads(json.dumps(comparison.facts()))
-    assert facts["load"]["output_tokens"] == lengths
-    assert [system["same_tokens_as_ours"] for system in facts["systems"]] == [5] * 4
-    assert [system["inter_token_p95_s"] is None for system in facts["systems"]] == [False, True, True, False]
+def test_all_systems_answer_the_same_load_with_the_same_tokens(
+    tiny_model_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(bench, "EngineConfig", lambda: None)
+    monkeypatch.setattr(bench, "locate", lambda *_: type("At", (), {"folder": tiny_model_folder}))
+    monkeypatch.setattr(bench, "OUTPUTS", (4, 20))
+    output = tmp_path / "peers.json"
+    command = f"bench peers --requests 5 --threads 1 --setting block-size=16 --output {output}"
+    assert main(command.split()) == 0
+    found = results.read(output)
+    assert found.kind == "peers" and found.names() == ["pagedeck", *TRANSFORMERS]
+    ours = found.runs[0]
+    assert ours.settings == {"block-size": "16"}
+    for run in found.runs:
+        assert [one.tokens for one in run.outcomes] == [one.tokens for one in ours.outcomes]
+        assert [one.prompt_tokens for one in run.outcomes] == [one.prompt_tokens for one in ours.outcomes]
+        assert all(one.ended > 0 and not one.due for one in run.outcomes) and run.precision == "float32"
+        assert run.memory_bytes is not None and run.memory_bytes > 50e6  # torch alone is more
+    for streaming in (ours, found.runs[-1]):
+        for one in streaming.outcomes:
+            assert len(one.arrivals) == len(one.tokens) and one.arrivals == sorted(one.arrivals)
+            assert one.arrivals[0] > 0 and one.arrivals[-1] <= one.ended
+    rows = {line.split("  ")[0]: line for line in capsys.readouterr().out.splitlines()}
+    assert all(rows[peers.title(name)].endswith("5 of 5") for name in TRANSFORMERS)
+
+
+def test_a_peer_takes_a_load_with_its_times(tiny_model_folder: Path) -> None:
+    items = [Item([300 + n] * 5, 3, at=at) for n, at in enumerate((0.0, 0.0, 0.4, 0.4))]
+    run = variants.measure("continuous", tiny_model_folder, items, threads=1, report=quiet)
+    assert run.name == "continuous" and [one.due for one in run.outcomes] == [item.at for item in items]
+    assert all(len(one.tokens) == 3 and one.arrivals[0] > one.due for one in run.outcomes)
+    with pytest.raises(Refused, match="requests wait for others"):
+        variants.measure("continuous", tiny_model_folder, [*items, Item([5], 1, after=0)], threads=1, report=quiet)
 
 
 def test_the_table_says_how_much_faster_and_how_equal() -> None:
-    items = [Item([1] * 10, 2), Item([1] * 20, 3)]
-    ours = System("Pagedeck", 5, [1.0, 2.0], [[1, 2], [3, 4, 5]], [[0.5, 1.0], [1.0, 1.5, 2.0]], 3 << 30)
-    batched = System("batched", 5, [4.0, 5.0], [[1, 2], [3, 5, 5]])
-    served = System("served", 5, [1.0, 1.0], [], [[0.5, 0.9], [0.7, 0.8, 0.9]], precision="Q4_1")
-    text = bench.render(Comparison([ours, batched, served], items, threads=2, seed=0))
+    def run(
+        name: str, ended: Sequence[float], arrivals: Sequence[Sequence[float]], *, last: int = 4, **more: Any
+    ) -> Run:
+        tokens = ([1, 2], [3, last, 5])
+        outcomes = [
+            Outcome(0, 0, end, times, of, 10 * (n + 1))
+            for n, (end, times, of) in enumerate(zip(ended, arrivals, tokens, strict=True))
+        ]
+        return Run(name, outcomes, **more)
+
+    ours = run("pagedeck", [1.0, 2.0], [[0.5, 1.0], [1.0, 1.5, 2.0]], memory_bytes=3 << 30)
+    batched = run("static", [4.0, 5.0], [[4.0], [5.0]], last=5)
+    served = run("http://peer", [1.0, 1.0], [[0.5, 0.9], [0.7, 0.8, 0.9]], precision="Q4_1")
+    text = bench.render(results.new("peers", load={"threads": 2}, runs=[ours, batched, served]))
     assert "2 requests at once, 30 prompt and 5 output tokens, greedy, 2 threads" in text
     rows = {line.split("  ")[0]: " ".join(line.split()) for line in text.splitlines()}
     assert rows["Pagedeck"] == "Pagedeck float32 2.5 1.00 s 2.00 s 500 ms 500 ms 3.00 GiB"
-    assert rows["batched"] == "batched float32 1.0 2.50 × as fast 4.00 s 5.00 s 1 of 2"
-    assert rows["served"] == "served Q4_1 5.0 0.50 × as fast 1.00 s 1.00 s 100 ms 400 ms"
+    name = "transformers, batches of 8"
+    assert rows[name] == f"{name} float32 1.0 2.50 × as fast 4.00 s 5.00 s 1 of 2"
+    assert rows["http://peer"] == "http://peer Q4_1 5.0 0.50 × as fast 1.00 s 1.00 s 100 ms 400 ms"
 
 
 class Completions(BaseHTTPRequestHandler):
@@ -117,18 +137,17 @@ def test_a_server_is_a_peer(completions_url: str, models: list[dict], monkeypatc
     """It is asked for the model that it serves, and what only llama.cpp's server knows is said to that alone."""
     monkeypatch.setattr(Completions, "models", models)
     items = [Item([5] * 20, 4), Item([6] * 3, 7)]
-    system = server_peer.measure("peer", completions_url + "/v1", items, lambda *_: None, "Q8_0")
-    assert system.output_tokens == 11
-    assert [len(times) for times in system.arrivals] == [4, 7]
-    for times, finished in zip(system.arrivals, system.finished, strict=True):
-        assert times == sorted(times) and times[-1] <= finished
-    assert system.precision == "Q8_0" and system.memory_bytes  # it listens in this very process
-    assert system.agreement(system) is None
+    others = Others(served_precision="Q8_0")
+    run = variants.measure(completions_url + "/v1", Path(), items, threads=1, others=others, report=quiet)
+    assert [len(one.arrivals) for one in run.outcomes] == [4, 7]
+    for one in run.outcomes:
+        assert one.arrivals == sorted(one.arrivals) and one.arrivals[-1] <= one.ended
+    assert run.precision == "Q8_0" and run.memory_bytes  # it listens in this very process
 
 
 def test_a_server_that_makes_another_length_is_no_peer(completions_url: str) -> None:
     with pytest.raises(EngineError, match=r"peer made 3 tokens where 4 were asked for\."):
-        server_peer.measure("peer", completions_url, [Item([0] * 20, 4)], lambda *_: None, "Q8_0")
+        server_peer.drive("peer", completions_url, [Item([0] * 20, 4)], quiet)
 
 
 def test_a_server_takes_a_load_with_its_times(completions_url: str) -> None:
@@ -141,7 +160,7 @@ def test_a_server_takes_a_load_with_its_times(completions_url: str) -> None:
     assert all(one.due - 1e-3 <= one.sent <= one.ended for one in run.outcomes) and (first.due, second.due) == (0, 0.05)
     assert last.due == pytest.approx(second.ended + 0.05)
     assert "made 1 tokens where 2" in wrong.error and run.memory_bytes
-    variants.check_names(["pagedeck", completions_url])
+    variants.check_names(["pagedeck", completions_url], Others())
     with pytest.raises(Refused, match="known beforehand"):
         variants.measure(
             completions_url, Path(), [Item([5], 1), Item([5], 1, after=0, continues=True)], threads=1,
@@ -151,17 +170,64 @@ def test_a_server_takes_a_load_with_its_times(completions_url: str) -> None:
 
 def test_a_server_that_is_not_there_is_told() -> None:
     with pytest.raises(EngineError, match=r"peer at http://127\.0\.0\.1:9 cannot be used"):
-        server_peer.measure("peer", "http://127.0.0.1:9", [Item([1], 1)], lambda *_: None, "")
+        server_peer.drive("peer", "http://127.0.0.1:9", [Item([1], 1)], quiet)
 
 
 def test_a_python_that_is_not_there_or_lacks_openvino_is_told(tmp_path: Path) -> None:
     program = tmp_path / "python"
+
+    def measure() -> Run:
+        others = Others(str(tmp_path), str(program))
+        return variants.measure("openvino", Path(), [Item([1], 1)], threads=1, others=others, report=quiet)
+
     with pytest.raises(LaunchFailed, match=r"OpenVINO GenAI, continuous batching cannot be started: .*No such file"):
-        peers.openvino_peer(tmp_path, str(program)).run([Item([1], 1)], 1, lambda *_: None)
+        measure()
     program.write_text(f'#!/bin/sh\nexec {sys.executable} -S "$@"\n')  # without any package that is installed
     program.chmod(0o755)
     with pytest.raises(LaunchFailed, match="OpenVINO GenAI, continuous batching failed: ModuleNotFoundError"):
-        peers.openvino_peer(tmp_path, str(program)).run([Item([1], 1)], 1, lambda *_: None)
+        measure()
+
+
+def test_openvino_is_sent_what_is_due(tmp_path: Path) -> None:
+    """Its program, with a library of the test's in the place of OpenVINO's."""
+    (tmp_path / "numpy.py").write_text("int64 = 0\narray = lambda value, kind: value\n")
+    (tmp_path / "openvino.py").write_text("Tensor = lambda value: value\n")
+    (tmp_path / "openvino_genai.py").write_text(GENAI)
+    program = tmp_path / "python"
+    program.write_text(f'#!/bin/sh\nPYTHONPATH={tmp_path} exec {sys.executable} -S "$@"\n')
+    program.chmod(0o755)
+    items = [Item([300 + n] * 5, n + 1, at=at) for n, at in enumerate((0.0, 0.0, 0.3))]
+    others = Others(str(tmp_path), str(program), "int8")
+    run = variants.measure("openvino", Path(), items, threads=1, others=others, report=quiet)
+    assert run.precision == "int8" and [one.tokens for one in run.outcomes] == [[300], [301] * 2, [302] * 3]
+    assert all(one.arrivals[0] > one.due and one.ended == one.arrivals[-1] for one in run.outcomes)
+
+
+GENAI = """
+class SchedulerConfig: pass
+class GenerationConfig: pass
+
+class Handle:
+    def __init__(self, token, count):
+        self.token, self.left, self.ready = token, count, 0
+    def can_read(self):
+        return self.ready > 0
+    def read(self):
+        part = GenerationConfig()
+        part.generated_ids, self.ready = [self.token] * self.ready, 0
+        return {0: part}
+
+class ContinuousBatchingPipeline:
+    def __init__(self, *_):
+        self.live = []
+    def add_request(self, number, tokens, generation):
+        self.live.append(Handle(tokens[0][0], generation.max_new_tokens))
+        return self.live[-1]
+    def step(self):
+        for handle in self.live:
+            if handle.left:
+                handle.left, handle.ready = handle.left - 1, handle.ready + 1
+"""
 
 
 @pytest.mark.parametrize("chosen", ["one-by-one,llama", "openvino", "vllm"])

@@ -10,6 +10,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
+from pagedeck import cli
 from pagedeck.bench import figures, report, results
 from pagedeck.bench.changes import changes
 from pagedeck.bench.drive import Outcome
@@ -93,6 +94,22 @@ def test_the_command_fails_on_a_regression_only_if_asked(tmp_path: Path, capsys:
     assert "worse" in capsys.readouterr().out
 
 
+def test_goodput_is_compared_by_stated_limits(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    files = [str(tmp_path / name) for name in ("a.json", "b.json")]
+    for file, slowness in zip(files, (1.0, 1.3), strict=True):
+        run = found(slowness)
+        run.limits = {"ttft_s": 0.6}
+        results.write(run, Path(file))
+    assert load.compare(before=files[0], after=files[1], fail=True, as_json=True) == 1
+    [goodput] = [each for each in json.loads(capsys.readouterr().out) if each["figure"] == "goodput"]
+    assert goodput["better"] is False and goodput["ratio"]["high"] < 0.1, "none is as early any more"
+    assert load.compare(before=files[1], after=files[0], fail=True, as_json=False) == 0
+    assert load.summary(file=files[0]) == 0
+    told = json.loads(capsys.readouterr().out.splitlines()[-1])
+    low, high = told["systems"][0]["figures"]["goodput"][1:]
+    assert told["figures"]["goodput"]["more_is_better"] and told["limits"] == {"ttft_s": 0.6} and low <= high
+
+
 def test_the_page_is_whole_and_the_same_every_time() -> None:
     all_of_it = found()
     all_of_it.runs.append(Run("<static>", outcomes(9, 2.0), precision="float32"))
@@ -146,6 +163,19 @@ def test_a_summary_holds_what_the_page_shows(tmp_path: Path, capsys: pytest.Capt
     gaps = [gap for run in before.runs for one in run.outcomes for gap in figures.between(one)]
     assert (times[0], times[-1]) == (min(gaps), max(gaps)) and len(gaps) > POINTS
     assert told["claims"] == [{"name": "a", "claimed": "b", "measured": "c", "how": "d", "met": False, "spread": ""}]
+
+
+def test_the_app_opens_a_file_of_results(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    opened: list[list[str]] = []
+    monkeypatch.setattr(cli, "_open_app", lambda arguments: opened.append(arguments) or 0)
+    file = tmp_path / "r.json"
+    results.write(found(), file)
+    assert cli.main(["bench", "open", str(file)]) == 0 and opened == [["--results", str(file)]]
+    file.write_text("{}")
+    assert cli.main(["bench", "open", str(file)]) == 1 and len(opened) == 1
+    assert "holds no results of pagedeck bench" in capsys.readouterr().err
 
 
 def test_progress_for_programs_is_a_line_a_change(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -73,6 +73,7 @@ def test_of_two_windows_one_is_shown_and_a_dead_ones_place_is_taken(
         ([], True),
         (["--name", "other"], False),
         (["--replay", "some.pagedeck"], False),
+        (["--results", "some.json"], False),
         (["--theme", "dark"], False),
         (["--num-blocks", "100"], False),
     ],
