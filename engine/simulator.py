@@ -17,12 +17,12 @@ from typing import Any
 
 import numpy as np
 
+from ..ipc.collector import calm
 from ..ipc.vocabulary import PRIORITIES, Refused, SamplingParams, priority_name
 from .cache.cache_groups import CacheGroups
 from .cache.contiguous_cache import ContiguousCache
 from .cache.kv_cache import KVCache
 from .cache.reshape import Reshape
-from .collector import calm
 from .config import BLOCK_SIZES, EngineConfig
 from .core import Engine, StepResult
 from .model.detokenizer import TextStream

@@ -12,6 +12,7 @@ from PySide6.QtCore import QSettings, QTimer
 from PySide6.QtWidgets import QApplication
 
 from .. import __version__
+from ..ipc.collector import calm
 from . import theme
 from .attached_link import AttachedLink, Source
 from .attached_window import AttachedWindow
@@ -88,6 +89,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.results is not None:
         QTimer.singleShot(0, lambda: window.open_results(options.results))
     awake = _close_on_signals(window)
+    calm()
     code = app.exec()
     awake.stop()
     presence.end()

@@ -56,6 +56,7 @@ class BlockMap(Translated, QWidget):
         super().__init__(parent)
         self._link = link
         self._settings = settings
+        self._offered: tuple[list[str], str] | None = None  # groups of layers, and the one that is shown
         self._followed: tuple[str, int] | None = None  # the block that following a request brought into view
         self._selection = selection
         self._table: RequestDetail | None = None  # of the selected request
@@ -187,6 +188,9 @@ class BlockMap(Translated, QWidget):
     def _offer_groups(self) -> None:
         """Layers with sliding windows have pools of their own; where there are some, they can be chosen."""
         view = self._link.view
+        if self._offered == (view.groups, view.group):
+            return
+        self._offered = view.groups, view.group
         if [self._group.itemData(index) for index in range(self._group.count())] != view.groups:
             self._group.clear()
             for name in view.groups:

@@ -1,9 +1,9 @@
-"""What floats beside the pointer, and one line of text that gives way: small parts that several views share."""
+"""What floats beside the pointer, and texts that leave the window as it is: small parts that several views share."""
 
 from __future__ import annotations
 
-from PySide6.QtCore import QPoint, QRect, QRectF, Qt
-from PySide6.QtGui import QColor, QPainter, QPaintEvent
+from PySide6.QtCore import QEvent, QPoint, QRect, QRectF, QSize, Qt
+from PySide6.QtGui import QColor, QPainter, QPaintEvent, QResizeEvent
 from PySide6.QtWidgets import QFrame, QLabel, QSizePolicy, QVBoxLayout, QWidget
 
 from . import theme
@@ -83,18 +83,34 @@ def paint_focus(widget: QWidget, area: QWidget | None = None) -> None:
 
 
 class QuietLabel(QLabel):
-    """One line of secondary text that is cut with an ellipsis where room is short, instead of widening the window."""
+    """One line of secondary text that is cut with an ellipsis where room is short, instead of widening the window.
+
+    The text is kept here: a QLabel has the whole window laid out anew for each text, which takes longer than a frame of
+    the map.
+    """
 
     def __init__(self) -> None:
         super().__init__()
+        self._text = ""
         self.setProperty("role", "muted")
         self.setFont(theme.number_font(self.font()))
         self.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Fixed)
 
+    def text(self) -> str:
+        return self._text
+
     def setText(self, text: str) -> None:
-        if text != self.text():
+        if text != self._text:
+            self._text = text
             self.setToolTip("")  # of the text before; painting says whether this one needs one
-            super().setText(text)
+            self.setAccessibleName(text)
+            self.update()
+
+    def sizeHint(self) -> QSize:
+        return QSize(0, self.fontMetrics().height())
+
+    def minimumSizeHint(self) -> QSize:
+        return self.sizeHint()
 
     def paintEvent(self, event: QPaintEvent) -> None:
         painter = QPainter(self)
@@ -102,3 +118,28 @@ class QuietLabel(QLabel):
         self.setToolTip(self.text() if shown != self.text() else "")
         painter.setPen(QColor(theme.current().palette.muted))
         painter.drawText(self.rect(), self.alignment() | Qt.AlignmentFlag.AlignVCenter, shown)
+
+
+class Still(QWidget):
+    """Room for a widget that is as wide as the room, whatever it shows: nothing around it is laid out anew for that."""
+
+    def __init__(self, inside: QWidget) -> None:
+        super().__init__()
+        self._inside = inside
+        inside.setParent(self)
+        self.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Preferred)
+
+    def sizeHint(self) -> QSize:
+        return QSize(0, self._inside.sizeHint().height())
+
+    def minimumSizeHint(self) -> QSize:
+        return self.sizeHint()
+
+    def event(self, event: QEvent) -> bool:
+        if event.type() == QEvent.Type.LayoutRequest and self.sizeHint().height() > self.height():
+            self.updateGeometry()  # of another language, letters are taller
+        return super().event(event)
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        super().resizeEvent(event)
+        self._inside.setGeometry(self.rect())

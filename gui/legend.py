@@ -70,7 +70,9 @@ class Legend(Translated, QWidget):
             on_device, on_host = (int(count) for count in self._counts[:, state])
             name = words.block_state(state)
             chip.setText(f"{name} {quantities.count(on_device + on_host)}")
-            chip.setMinimumWidth(chip.fontMetrics().horizontalAdvance(f"{name} {largest}") + 5 * theme.GRID)
+            # Fixed, so that nothing is laid out anew for a count.
+            wide = chip.fontMetrics().horizontalAdvance(f"{name} {largest}") + 5 * theme.GRID
+            chip.setFixedSize(wide, chip.sizeHint().height())
             chip.setVisible(state is not BlockState.SWAPPED or bool(self._counts[1].sum()))
             chip.setToolTip(tip.replace("%1", quantities.count(on_device)).replace("%2", quantities.count(on_host)))
 
@@ -90,7 +92,7 @@ class Legend(Translated, QWidget):
             return
         self._columns = columns
         for index, chip in enumerate(self._chips.values()):
-            self._layout.addWidget(chip, index // columns, index % columns)
+            self._layout.addWidget(chip, index // columns, index % columns, Qt.AlignmentFlag.AlignLeft)
         self._layout.addWidget(self._scale, 0, len(BlockState) + 1)
         self._layout.setColumnStretch(len(BlockState), 1)
 

@@ -14,6 +14,7 @@ import uuid
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence, Set
 from dataclasses import dataclass
+from typing import TypeVar
 
 import msgspec
 import zmq
@@ -58,6 +59,8 @@ from .state import ConnectionState, EngineView
 
 LINGER_MS = 50  # for the goodbye to leave; a local engine has it at once
 FRAME_MS = 33  # between two deliveries to the GUI thread
+REST_MS = FRAME_MS // 2  # between two looks at the sockets, however much comes: a delivery needs no more
+READ_MAX = 1_000  # messages that one look takes from a socket
 TICK_MS = 250  # between two looks at the engine's health
 NOT_ANSWERING_S = 2.0
 PROCESS_CHECK_S = 0.5  # silence after which the process is looked at
@@ -68,6 +71,7 @@ _log = logging.getLogger(__name__)
 #: How an engine that is about to end refuses what another one could take.
 _LEAVING = ("shutdown", "draining")
 
+T = TypeVar("T")
 Reply = Callable[[EngineMessage], None]
 StreamMessage = Accepted | Tokens | Finished | Failed
 
@@ -85,6 +89,9 @@ _SERVING = (ConnectionState.READY, ConnectionState.DRAINING)
 
 #: What views ask of the engine that they show; a recording answers nothing.
 _ASKED_BY_VIEWS = (Cancel, DescribeBlock, DescribeRequest, Reconfigure, SetPriority)
+
+_ENDS = (Finished, Failed)
+_OF_STREAMS = (Tokens, Accepted, Finished, Failed)
 
 #: What an engine tells changes these parts of a view; an :class:`Event` a request too, if it is about one.
 _PARTS: dict[type, set[str]] = {BlocksUpdate: {"blocks"}, Steps: {"steps"}, Stats: {"stats", "requests"}}
@@ -161,21 +168,17 @@ class _Wire:
             telemetry.subscribe(topic)
         endpoint.connect(telemetry, self._connection.telemetry, self._connection)
         control, monitor = open_control(self._context, self._connection)
-        poller = zmq.Poller()
-        for socket in (control, monitor, telemetry, self._incoming):
-            poller.register(socket, zmq.POLLIN)
+        awake, resting = _poller(control, monitor, telemetry, self._incoming), _poller(self._incoming)
         try:
             leaving = False
             while not leaving:
-                ready = dict(poller.poll())
+                ready = dict(awake.poll())
                 if monitor in ready:
                     self.line.monitored(monitor.recv_multipart())
                     refusal = self.line.refusal()
                     self.refused = refusal.message if refusal else ""
                 if control in ready:
-                    message = self.line.read(control.recv())
-                    if message is not None:
-                        self._put(message)
+                    self._receive_answers(control)
                 if telemetry in ready:
                     self._receive_telemetry(telemetry)
                 for frame in self.line.due():
@@ -188,6 +191,8 @@ class _Wire:
                         self._say(control, self.line.write(outgoing))
                     except EngineError as error:
                         self._put(error.failed(outgoing.id))
+                else:
+                    resting.poll(REST_MS)  # else each message of thousands a second would wake this thread
         finally:
             control.disable_monitor()
             for socket in (monitor, telemetry, self._incoming):
@@ -198,22 +203,44 @@ class _Wire:
         with contextlib.suppress(zmq.Again):  # the socket has given up on the engine: the line will say so
             control.send(frame, zmq.NOBLOCK)
 
+    def _receive_answers(self, control: zmq.Socket[bytes]) -> None:
+        self.heard = time.monotonic()
+        for frame in _waiting(control.recv):
+            message = self.line.read(frame)
+            if message is not None:
+                self._put(message)
+
     def _receive_telemetry(self, telemetry: zmq.Socket[bytes]) -> None:
-        frames = telemetry.recv_multipart()
-        try:
-            message = decode_frames(frames)
-        except ValueError as error:
-            _log.warning("The engine sent telemetry that is not understood: %s", error)
-            return
-        if len(self.inbox) < INBOX_MAX:
-            self._put(message)
+        self.heard = time.monotonic()
+        for frames in _waiting(telemetry.recv_multipart):
+            try:
+                message = decode_frames(frames)
+            except ValueError as error:
+                _log.warning("The engine sent telemetry that is not understood: %s", error)
+                continue
+            if len(self.inbox) < INBOX_MAX:
+                self._put(message)
 
     def _put(self, item: Arrival) -> None:
-        self.heard = time.monotonic()
         self.inbox.append(item)
         if not self._announced:  # once until it is taken: each time wakes the GUI thread
             self._announced = True
             self._arrived()
+
+
+def _poller(*sockets: zmq.Socket[bytes]) -> zmq.Poller:
+    """Waits for any of these to have something to read."""
+    made = zmq.Poller()
+    for socket in sockets:
+        made.register(socket, zmq.POLLIN)
+    return made
+
+
+def _waiting(receive: Callable[[int], T]) -> Iterator[T]:
+    """What has come to a socket, without waiting for more."""
+    with contextlib.suppress(zmq.Again):
+        for _ in range(READ_MAX):
+            yield receive(zmq.NOBLOCK)
 
 
 class EngineLink(QObject):
@@ -404,8 +431,9 @@ class EngineLink(QObject):
         self.eventReceived.emit(event)
 
     def _control(self, message: EngineMessage) -> None:
-        if message.id in self._streams:
-            self._told_of_stream(message)
+        stream = self._streams.get(message.id)
+        if stream is not None:
+            self._told_of_stream(stream, message)
             return
         on_reply = self._replies.pop(message.id, None)
         if on_reply is not None:
@@ -413,16 +441,15 @@ class EngineLink(QObject):
         if isinstance(message, Reconfigured) and not message.report.dry_run:
             self.request(GetConfig(), self._configured)
 
-    def _told_of_stream(self, message: EngineMessage) -> None:
-        stream = self._streams[message.id]
+    def _told_of_stream(self, stream: _Stream, message: EngineMessage) -> None:
         if isinstance(message, Failed) and message.code in _LEAVING and self._carries(stream):
             self._held.add(message.id)
             return
         # A request that is asked again has another number, which its reader wants to know.
         new = stream.course.take(message) or (message if isinstance(message, Accepted) else None)
-        if isinstance(new, Finished | Failed):
+        if isinstance(new, _ENDS):
             del self._streams[message.id]
-        if isinstance(new, StreamMessage):
+        if isinstance(new, _OF_STREAMS):
             stream.on_message(new)
 
     def _carries(self, stream: _Stream) -> bool:

@@ -13,7 +13,6 @@ from PySide6.QtWidgets import (
     QHBoxLayout,
     QLabel,
     QMainWindow,
-    QSizePolicy,
     QSplitter,
     QStackedWidget,
     QToolButton,
@@ -28,6 +27,7 @@ from .advisor import Advisor
 from .banner import Banner
 from .batch_view import BatchView
 from .block_map import BlockMap
+from .card import Still
 from .engine_list import EngineList
 from .engines_page import EnginesPage
 from .file_menu import FileMenu
@@ -232,11 +232,10 @@ class MainWindow(Translated, QMainWindow):
 
     def _make_status(self) -> None:
         self.said = QLabel()
-        self.said.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Preferred)
         self.said.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
         self._said_event: Event | None = None  # worded again when the language changes
         self._say_event = Paced(self._show_event, EVENTS_MS, self)
-        self.statusBar().addWidget(self.said, 1)
+        self.statusBar().addWidget(Still(self.said), 1)
         self.statusBar().setSizeGripEnabled(False)
         self.statusBar().setContentsMargins(2 * theme.GRID, 0, 2 * theme.GRID, 0)
         self._hold = QTimer(self, interval=HOLD_MS, singleShot=True)

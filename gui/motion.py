@@ -43,14 +43,14 @@ class Delta:
 def motions(device: Delta, host: Delta, block_size: int) -> tuple[np.ndarray, np.ndarray]:
     """The :class:`Motion` (uint8) of each block of two deltas that belong together."""
     on_device, on_host = _taken_or_freed(device), _taken_or_freed(host)
-    before, after = host.state
-    out = (after == BlockState.SWAPPED) & (before != BlockState.SWAPPED)
-    back = (before == BlockState.SWAPPED) & (after != BlockState.SWAPPED)
-    left = (on_device == Motion.FREED) & np.isin(device.owner[0], host.owner[1][out])
-    came = (on_device == Motion.ALLOCATED) & np.isin(device.owner[1], host.owner[0][back])
-    back &= np.isin(host.owner[0], device.owner[1][came])
-    on_device[left | came] = Motion.SWAPPED
-    on_host[out | back] = Motion.SWAPPED
+    was_away, is_away = (state == BlockState.SWAPPED for state in host.state)
+    out, back = is_away & ~was_away, was_away & ~is_away
+    if out.any() or back.any():
+        left = (on_device == Motion.FREED) & np.isin(device.owner[0], host.owner[1][out])
+        came = (on_device == Motion.ALLOCATED) & np.isin(device.owner[1], host.owner[0][back])
+        back &= np.isin(host.owner[0], device.owner[1][came])
+        on_device[left | came] = Motion.SWAPPED
+        on_host[out | back] = Motion.SWAPPED
     on_device[_copied(device, on_device, block_size)] = Motion.COPIED
     return on_device, on_host
 
@@ -67,7 +67,7 @@ def _copied(delta: Delta, kinds: np.ndarray, block_size: int) -> np.ndarray:
     """Which of the blocks are copies."""
     lost = (delta.state[0] == BlockState.SHARED) & (delta.ref[1] < delta.ref[0]) & (delta.fill[0] < block_size)
     copied = np.zeros(len(kinds), bool)
-    for fill in np.unique(delta.fill[0][lost]).tolist():
+    for fill in set(delta.fill[0][lost].tolist()):
         grown = delta.fill[1].astype(np.int64) - fill
         copied |= (kinds == Motion.ALLOCATED) & (grown >= 0) & (grown <= GROWN)
     return copied
@@ -109,9 +109,6 @@ class Flashes:
 
 def blend(pixels: np.ndarray, colours: np.ndarray, strength: np.ndarray) -> np.ndarray:
     """0xffRRGGBB ``pixels`` with so much (0 to 1) of ``colours`` in them."""
-    share = np.round(strength * 256).astype(np.uint32)
-    result = np.full(len(pixels), 0xFF000000, np.uint32)
-    for shift in (0, 8, 16):
-        below, above = (pixels >> shift) & 0xFF, (colours >> shift) & 0xFF
-        result |= ((below * (256 - share) + above * share) >> 8) << shift
-    return result
+    share = np.round(strength * 256).astype(np.uint16)[:, None]
+    below, above = (colour.view(np.uint8).reshape(-1, 4).astype(np.uint16) for colour in (pixels, colours))
+    return ((below * (256 - share) + above * share) >> 8).astype(np.uint8).view(np.uint32).ravel()

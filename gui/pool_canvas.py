@@ -18,6 +18,7 @@ from PySide6.QtGui import (
     QPainter,
     QPaintEvent,
     QPen,
+    QPixmap,
     QPolygonF,
     QResizeEvent,
     QTransform,
@@ -70,6 +71,8 @@ class PoolCanvas(pg.GraphicsView):
         self.texts_of: Callable[[int], list[str]] = lambda _: []  # of a block's tokens, for its slots
         self.hovered: int | None = None
         self.selected: int | None = None
+        self.cell_size = (0.0, 0.0)  # width and height of a cell in device pixels
+        self.visible_cells = (0, 0, 0, 0)  # first and last (exclusive) visible column and row
         self._fitted = True
         self._near = False  # so that slots are seen
         self._tracing = False
@@ -203,7 +206,8 @@ class PoolCanvas(pg.GraphicsView):
         self._cells.update()
 
     def paint_ghost(self, painter: QPainter) -> None:
-        self._ghost.paint(painter, self._box.viewRect(), min(self.cell_size))
+        if self._ghosted:
+            self._ghost.paint(painter, self._box.viewRect(), min(self.cell_size))
 
     @property
     def ghost_rows(self) -> int:
@@ -226,13 +230,18 @@ class PoolCanvas(pg.GraphicsView):
         self._flash_colours[:] = [QColor(colour).rgb() for colour in _flash_colours(palette)]
         self._upload()
 
-    @property
-    def cell_size(self) -> tuple[float, float]:
-        """Width and height of a cell in device pixels."""
-        ratio, view = self.devicePixelRatioF(), self._box.viewRect()
-        return (
+    def _measure(self) -> None:
+        """Note what is in view, which every frame asks for many times."""
+        ratio, view, grid = self.devicePixelRatioF(), self._box.viewRect(), self.image.grid
+        self.cell_size = (
             self.viewport().width() * ratio / max(view.width(), 1e-9),
             self.viewport().height() * ratio / max(view.height(), 1e-9),
+        )
+        self.visible_cells = (
+            max(0, math.floor(view.left())),
+            min(grid.columns, math.ceil(view.right())),
+            max(0, math.floor(view.top())),
+            min(grid.rows, math.ceil(view.bottom())),
         )
 
     def cell_rect(self, block: int) -> QRectF:
@@ -241,22 +250,12 @@ class PoolCanvas(pg.GraphicsView):
         corners = self._box.mapViewToScene(QPointF(column, row)), self._box.mapViewToScene(QPointF(column + 1, row + 1))
         return QRectF(*corners)
 
-    def visible_cells(self) -> tuple[int, int, int, int]:
-        """First and last (exclusive) visible column and row."""
-        view, grid = self._box.viewRect(), self.image.grid
-        return (
-            max(0, math.floor(view.left())),
-            min(grid.columns, math.ceil(view.right())),
-            max(0, math.floor(view.top())),
-            min(grid.rows, math.ceil(view.bottom())),
-        )
-
     # --- events -------------------------------------------------------------------------------------------------
 
     def resizeEvent(self, event: QResizeEvent | None) -> None:
         super().resizeEvent(event)
-        if event is not None and self._fitted:
-            self.fit()
+        if event is not None:
+            self.fit() if self._fitted else self._upload()
 
     def paintEvent(self, event: QPaintEvent) -> None:
         super().paintEvent(event)
@@ -336,7 +335,8 @@ class PoolCanvas(pg.GraphicsView):
 
     def _upload(self) -> None:
         """Take the visible part of the image, at the level where an entry is at least a pixel."""
-        left, right, top, bottom = self.visible_cells()
+        self._measure()
+        left, right, top, bottom = self.visible_cells
         level = max(0, math.ceil(-math.log2(max(min(self.cell_size), 1e-9)) - 1e-6))
         left, top = left >> level, top >> level
         right, bottom = -(-right >> level), -(-bottom >> level)
@@ -399,7 +399,9 @@ class _Cells(QGraphicsItem):
         self._image = QImage()
         self._place = QRectF()
         self._gaps_asked: object = None
-        self._gaps: list[QRectF] = []
+        self._gaps = QPixmap()
+        self._visible_asked: object = None
+        self._visible = np.zeros(0, np.int64)
 
     def set_image(self, pixels: np.ndarray, place: QRectF) -> None:
         """Show uint32 ``[rows, columns]`` pixels at a place in cells."""
@@ -454,18 +456,23 @@ class _Cells(QGraphicsItem):
         self._paint_mark(painter, self._canvas.selected, palette.ink, 2.5)
 
     def _paint_gaps(self, painter: QPainter, palette: theme.Palette, cell: float) -> None:
-        """In pixels, as filled rectangles: that is quicker than lines."""
-        cells = painter.worldTransform()
-        asked = self._canvas.visible_cells(), cells
+        """In pixels, as one picture that is kept while the view stays: that is quicker than hundreds of lines."""
+        cells, visible, ratio = painter.worldTransform(), self._canvas.visible_cells, self._canvas.devicePixelRatioF()
+        asked = visible, cells, ratio, palette.window, self._canvas.viewport().size()
         if asked != self._gaps_asked:
             self._gaps_asked = asked
             thick = 1 if cell < 16 else 2 if cell < 48 else 4
-            self._gaps = _gaps(asked[0], cells, thick, 1 / self._canvas.devicePixelRatioF())
+            self._gaps = QPixmap(self._canvas.viewport().size() * ratio)
+            self._gaps.setDevicePixelRatio(ratio)
+            self._gaps.fill(Qt.GlobalColor.transparent)
+            picture = QPainter(self._gaps)
+            picture.setPen(Qt.PenStyle.NoPen)
+            picture.setBrush(QColor(palette.window))
+            picture.drawRects(_gaps(visible, cells, thick, 1 / ratio))
+            picture.end()
         painter.save()
         painter.resetTransform()
-        painter.setPen(Qt.PenStyle.NoPen)
-        painter.setBrush(QColor(palette.window))
-        painter.drawRects(self._gaps)
+        painter.drawPixmap(0, 0, self._gaps)
         painter.restore()
 
     def _paint_fill(self, painter: QPainter, palette: theme.Palette) -> None:
@@ -536,9 +543,14 @@ class _Cells(QGraphicsItem):
         painter.drawRect(rect)
 
     def visible_blocks(self) -> np.ndarray:
-        left, right, top, bottom = self._canvas.visible_cells()
-        blocks = self._canvas.image.grid.blocks_at(np.arange(top, bottom)[:, None], np.arange(left, right)).ravel()
-        return blocks[blocks < self._canvas.image.tier.num_blocks]
+        image = self._canvas.image
+        asked = self._canvas.visible_cells, image.grid, image.tier.num_blocks
+        if asked != self._visible_asked:
+            self._visible_asked = asked
+            left, right, top, bottom = asked[0]
+            blocks = image.grid.blocks_at(np.arange(top, bottom)[:, None], np.arange(left, right)).ravel()
+            self._visible = blocks[blocks < image.tier.num_blocks]
+        return self._visible
 
     def _corners(self, blocks: np.ndarray) -> list[tuple[int, int]]:
         """Column and row of each block."""

@@ -90,7 +90,6 @@ class PoolView(Translated, QWidget):
         if tier is not self._tier:  # a recording's, or the engine's again
             self._tier = self._bar.tier = self.canvas.image.tier = tier
         self.canvas.refresh(self._link.view.step)
-        self._bar.update()
         self._invite()
         if self._card.isVisible() and self.canvas.hovered is not None:
             self._write_card(self.canvas.hovered)
@@ -108,6 +107,7 @@ class PoolView(Translated, QWidget):
 
     def write_header(self) -> None:
         """Say what the pool can hold and what it holds."""
+        self._bar.update()
         tier = self._tier
         if not tier.num_blocks:
             self._capacity.setText("")

@@ -45,7 +45,7 @@ class RestartBox(Translated, QWidget):
             self.back_button,
         ):
             layout.addWidget(part)
-        link.requestsChanged.connect(self._show)
+        link.requestsChanged.connect(self._count)
         restart.changed.connect(self._show)
         restart.ended.connect(self._ended)
         self.retranslate()
@@ -58,6 +58,11 @@ class RestartBox(Translated, QWidget):
     def _ended(self, outcome: Outcome) -> None:
         self._outcome = outcome
         self._show()
+
+    def _count(self) -> None:
+        """Whom it would affect, while that is asked: requests change with every delivery."""
+        if self._changes or self._restart.under_way:
+            self._show()
 
     def _show(self) -> None:
         staged, running = bool(self._changes), self._restart.under_way

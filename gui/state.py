@@ -120,25 +120,19 @@ class TierView:
         self._changes.clear()
         self.version += 1
 
-    def update(self, blocks: TierBlocks) -> None:
-        """Apply a delta: O(changed)."""
+    def update(self, blocks: TierBlocks) -> Delta:
+        """Apply a delta, and tell what the blocks were and are: O(changed)."""
         ids = np.frombuffer(blocks.ids, "<u4")
-        if not len(ids):
-            return
-        self._count(ids, -1)
-        for name, dtype in self._FIELDS:
-            getattr(self, name)[ids] = _array(blocks, name, dtype, len(ids))
-        self._count(ids, +1)
-        self.version += 1
-        self._changes.append((self.version, ids))
-
-    def observe(self, blocks: TierBlocks) -> Delta:
-        """As :meth:`update`, and tell what the blocks were and are."""
-        ids = np.frombuffer(blocks.ids, "<u4")
+        after = {name: _array(blocks, name, dtype, len(ids)) for name, dtype in self._FIELDS}
         names = ("state", "ref", "fill", "owner")
-        before = [getattr(self, name)[ids] for name in names]
-        self.update(blocks)
-        return Delta(ids, *((old, getattr(self, name)[ids]) for name, old in zip(names, before, strict=True)))
+        delta = Delta(ids, *((getattr(self, name)[ids], after[name]) for name in names))
+        if len(ids):
+            for name, values in after.items():
+                getattr(self, name)[ids] = values
+            self._count(delta)
+            self.version += 1
+            self._changes.append((self.version, ids))
+        return delta
 
     def swap(self, other: TierView) -> None:
         """Take each other's place: what is known of one pool is known under the other's name."""
@@ -177,11 +171,11 @@ class TierView:
         self.num_blocks, self.block_size = blocks.num_blocks, blocks.block_size
         self.block_bytes = blocks.block_bytes
 
-    def _count(self, ids: np.ndarray, sign: int) -> None:
-        state = self.state[ids]
-        self.counts += sign * np.bincount(state, minlength=len(BlockState))[: len(BlockState)]
-        self.held += sign * int(self.fill[ids[state >= BlockState.SWAPPED]].sum(dtype=np.int64))
-        self.saved += sign * _saved(self.ref[ids])
+    def _count(self, delta: Delta) -> None:
+        for sign, state, ref, fill in zip((-1, +1), delta.state, delta.ref, delta.fill, strict=True):
+            self.counts += sign * np.bincount(state, minlength=len(BlockState))[: len(BlockState)]
+            self.held += sign * int(fill[state >= BlockState.SWAPPED].sum(dtype=np.int64))
+            self.saved += sign * _saved(ref)
 
 
 def _array(blocks: TierBlocks, name: str, dtype: str, length: int) -> np.ndarray:
@@ -468,7 +462,7 @@ class EngineView:
 
     def _observe(self, device: TierBlocks, host: TierBlocks) -> None:
         """Apply a delta of the pools that are shown, and keep what moved."""
-        deltas = self.device.observe(device), self.host.observe(host)
+        deltas = self.device.update(device), self.host.update(host)
         for view, delta, kinds in zip(
             (self.device, self.host), deltas, motions(*deltas, self.device.block_size), strict=True
         ):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import cache
 
 import numpy as np
 from PySide6.QtCore import QEvent, QPointF, QRect, QRectF, QSize, Qt, Signal
@@ -27,6 +28,7 @@ from . import quantities, theme
 from .calm_scale import CalmScale
 from .card import paint_focus
 from .link import EngineLink
+from .paced import Paced
 from .request_bars import stacked
 from .selection import Selection
 from .state import CLASSES, StepHistory
@@ -35,16 +37,23 @@ from .step_card import StepCard
 Mark = Callable[[QPainter, QPointF], None]
 
 COLUMN_WIDTHS = (2, 3, 4, 6, 8, 12, 16, 24)
+MOVE_MS = 60  # between two pictures of columns that go by: each is a new one, and they are read at rest
 GUTTER = 6 * theme.GRID  # left of the columns, for the scale
 MARKS = 12  # above them, for preemptions and swaps
 FOOT = 18  # below them, for step numbers
+_RIGHT = Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter
+_LEFT = Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignVCenter
 _STACK = tuple((kind, name) for kind in ("decode", "prefill") for name in CLASSES)
 
 
 def kind_colour(palette: theme.Palette, kind: str, class_name: str) -> str:
     """The colour of prefill or decode tokens of a class."""
-    hue = palette.decode if kind == "decode" else palette.prefill
-    return theme.mix(hue, palette.window, theme.CLASS_SHADES[class_name])
+    return _shade(palette.decode if kind == "decode" else palette.prefill, palette.window, class_name)
+
+
+@cache
+def _shade(hue: str, window: str, class_name: str) -> str:
+    return theme.mix(hue, window, theme.CLASS_SHADES[class_name])
 
 
 class Timeline(QWidget):
@@ -68,6 +77,7 @@ class Timeline(QWidget):
         self._pressed_end = 0
         self._dragged = False
         self._card = StepCard(self)
+        self._move = Paced(self.update, MOVE_MS, self)
         self.setFont(theme.number_font(self.font()))
         self.setMouseTracking(True)
         self.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
@@ -84,7 +94,7 @@ class Timeline(QWidget):
             self._end = self._steps.total
         self._clamp()
         self._write_card()
-        self.update()
+        self._move()
 
     def set_live(self, live: bool) -> None:
         if live != self._live:
@@ -175,7 +185,7 @@ class Timeline(QWidget):
             place = QRect(0, y - 8, GUTTER - theme.GRID, 16)
             tokens = top * part / divisions
             value = quantities.count(tokens) if tokens == int(tokens) else quantities.number(tokens)
-            painter.drawText(place, Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter, value)
+            painter.drawText(place, _RIGHT, value)
 
     def _paint_columns(self, painter: QPainter, palette: theme.Palette, part: slice, first: int, top: float) -> None:
         plot, ratio = self._plot, self.devicePixelRatioF()
@@ -223,9 +233,7 @@ class Timeline(QWidget):
         room = painter.fontMetrics().horizontalAdvance(text + "↑ ") + theme.GRID
         place = QRect(GUTTER + theme.GRID, y + 2, room, 16)
         painter.fillRect(place.adjusted(-2, 0, 2, 0), QColor(palette.window))
-        painter.drawText(
-            place, Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignVCenter, text + (" ↑" if above else "")
-        )
+        painter.drawText(place, _LEFT, text + (" ↑" if above else ""))
 
     def _paint_marks(self, painter: QPainter, palette: theme.Palette, part: slice, first: int) -> None:
         painter.setRenderHint(QPainter.RenderHint.Antialiasing, True)
@@ -359,11 +367,12 @@ class Timeline(QWidget):
 def _stacked(tops: np.ndarray, height: int, colours: Sequence[int]) -> np.ndarray:
     """uint32 ``[height, columns]`` pixels of stacks, 0 where there is nothing. ``tops[layer, column]`` is where each
     layer ends, in shares of the height."""
-    above = np.arange(height, 0, -1)[:, None]  # of each pixel's middle, half a pixel more
-    layer = np.zeros((height, tops.shape[1]), np.uint8)
-    for top in np.rint(tops * height).astype(np.int64):
-        layer += above > top
-    return np.array([*colours, 0], np.uint32)[layer]
+    layers, columns = tops.shape
+    ends = np.full((columns, layers + 2), height, np.int64)
+    ends[:, 0] = 0
+    ends[:, 1:-1] = np.minimum(np.rint(tops * height), height).T
+    upwards = np.repeat(np.tile(np.array([*colours, 0], np.uint32), columns), np.diff(ends, axis=1).ravel())
+    return upwards.reshape(columns, height).T[::-1]
 
 
 def _round_up(value: float) -> int:

@@ -50,11 +50,11 @@ class Course:
 
     def take(self, message: EngineMessage) -> EngineMessage | None:
         """What of a message its reader has not been given: all of it, the rest, or nothing (None)."""
+        if isinstance(message, Tokens):
+            return self._take_tokens(message)
         if isinstance(message, Accepted):
             known, self._accepted = self._accepted, True
             return None if known else message
-        if isinstance(message, Tokens):
-            return self._take_tokens(message)
         if isinstance(message, Finished) and any(ids or text for ids, text in self._owed.values()):
             return self._another()
         return message

@@ -20,6 +20,7 @@ import msgspec
 import zmq
 
 from ... import __version__
+from ...ipc.collector import calm
 from ...ipc.endpoint import Endpoint, bind, remove_connection
 from ...ipc.folders import state_folder
 from ...ipc.protocol import (
@@ -33,7 +34,6 @@ from ...ipc.protocol import (
 )
 from ...ipc.telemetry import TOPIC_EVENT, Event
 from ...ipc.vocabulary import EngineState, Refused
-from ..collector import calm
 from ..config import EngineConfig
 from ..facts import setting_facts
 from .audience import user_of

@@ -418,16 +418,16 @@ def test_the_legend_counts_and_singles_out(qtbot: QtBot, shown: Shown) -> None:
 
 def test_zoom_pan_and_fit(qtbot: QtBot, shown: Shown) -> None:
     canvas = shown.pool.canvas
-    whole = canvas.visible_cells()
+    whole = canvas.visible_cells
     for _ in range(6):
         qtbot.keyClick(canvas, Qt.Key.Key_Plus)
-    close = canvas.visible_cells()
+    close = canvas.visible_cells
     assert close[1] - close[0] < whole[1] - whole[0]
     shown.map.resize(800, 500)  # a zoomed view stays zoomed
-    assert canvas.visible_cells()[1] - canvas.visible_cells()[0] < whole[1] - whole[0]
+    assert canvas.visible_cells[1] - canvas.visible_cells[0] < whole[1] - whole[0]
     qtbot.keyClick(canvas, Qt.Key.Key_F)
     columns = canvas.image.grid.columns
-    assert canvas.visible_cells()[:2] == (0, columns)
+    assert canvas.visible_cells[:2] == (0, columns)
 
 
 def test_arrow_keys_walk_over_the_blocks(qtbot: QtBot, shown: Shown) -> None:

@@ -1,4 +1,4 @@
-"""Python's garbage collector, set for a process whose steps must not wait for it."""
+"""Python's garbage collector, set for a process whose steps, or whose frames, must not wait for it."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import gc
 def calm() -> None:
     """Look only now and then for cycles, and never again among what exists now.
 
-    A step makes thousands of objects that die with it, by their reference counts. By default they set the collector
-    off several times a step, and every so often it walks through the tokens of all sequences.
+    A step and a frame make thousands of objects that die with them, by their reference counts. By default they set the
+    collector off several times, and every so often it walks through the tokens of all sequences, or all history.
     """
     gc.collect()
     gc.freeze()
