@@ -19,11 +19,13 @@ from .cache.storage import KVStorage, free_memory
 from .config import GIB, EngineConfig
 from .core import Engine
 from .model.detokenizer import make_text_stream
+from .model.fused import FusedNetwork
 from .model.fusing import fuse
 from .model.linear import pack_linears
 from .model.loading import LoadedModel, choose_device, load_model
 from .model.network import Network
 from .model.runner import ModelRunner
+from .model.whole import whole_layers
 from .model.words import make_rules
 from .request import Request, Sequence, StepPlan, Work
 
@@ -59,6 +61,8 @@ def assemble(config: EngineConfig, report: Report) -> Assembled:
     ops = ops_for(model.device)
     network = fuse(model.model, model.layout.kv_heads, model.layout.head_dim, model.context_length, ops)
     _fit_linears(network, config.weights)
+    if isinstance(network, FusedNetwork) and model.device.type == "cpu":
+        network.whole = whole_layers(network, model.layout.dtype)
     kind = model.device.type
     config = dataclasses.replace(
         config,

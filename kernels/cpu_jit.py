@@ -60,9 +60,13 @@ def entry(function: Callable[..., None], **options: Any) -> Any:
         return njit(function, **given)
 
 
+def most_threads() -> int:
+    return max(1, min(torch.get_num_threads(), numba.config.NUMBA_NUM_THREADS))
+
+
 def shares_for(microseconds: float) -> int:
     """Into how many shares to deal work that takes one thread about so long; sets how many threads take them."""
-    shares = max(1, min(torch.get_num_threads(), numba.config.NUMBA_NUM_THREADS, int(microseconds / WAKE)))
+    shares = max(1, min(most_threads(), int(microseconds / WAKE)))
     if shares > 1:
         numba.set_num_threads(shares)
     return shares

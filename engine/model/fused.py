@@ -6,7 +6,7 @@ rotary embedding happens on the way into the cache. Behind the last attention on
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -15,6 +15,8 @@ from torch import Tensor, nn
 from ...kernels import Ops, PagedBatch
 from .attention import PagedContext
 from .network import Network
+
+Turn = tuple[Tensor, Tensor]  # cosines and sines [T, R] of the tokens' positions
 
 
 class Norm(NamedTuple):
@@ -43,7 +45,7 @@ class FusedAttention(nn.Module):
         self.norms = norms
         self.variant = variant
 
-    def attend(self, hidden: Tensor, turn: tuple[Tensor, Tensor], pool: Tensor, batch: PagedBatch, ops: Ops) -> Tensor:
+    def attend(self, hidden: Tensor, turn: Turn, pool: Tensor, batch: PagedBatch, ops: Ops) -> Tensor:
         """All heads' values [T, Hq * D] after ``hidden`` [T, N], before the output product."""
         tokens = hidden.shape[0]
         query, key, value = self.qkv(hidden).view(tokens, self.heads, -1).split(self.parts, dim=1)
@@ -73,9 +75,13 @@ class FusedLayer(nn.Module):
         self.mlp = mlp
 
 
+#: A layer over the residual [T, N] of a batch of T decodes, which becomes its output in place.
+WholeLayer = Callable[[Tensor, Turn, Tensor, PagedBatch], None]
+
+
 class FusedNetwork(Network):
     """``rotary`` gives cosines and sines [1, T, R] for an example of the activations' type and
-    positions [1, T]."""
+    positions [1, T]. ``whole`` has each layer as one call, for decodes, or is empty."""
 
     def __init__(
         self, embedding: nn.Embedding, rotary: nn.Module, layers: Sequence[FusedLayer], norm: Norm, head: nn.Linear
@@ -85,7 +91,9 @@ class FusedNetwork(Network):
         self.rotary = rotary
         self.layers = nn.ModuleList(layers)
         self.head = head
+        self.whole: Sequence[WholeLayer] = ()
         self._first = layers[0].norms[0]
+        self._last = norm
         # Each layer's output is normalised by what reads it: the next layer's first norm, or the model's last.
         entries = [layer.norms[0] for layer in layers] + [norm]
         self._walk = [
@@ -93,20 +101,32 @@ class FusedNetwork(Network):
         ]
 
     def logits(self, ids: Tensor, positions: Tensor, paged: PagedContext, sampled: Tensor) -> Tensor:
-        ops = paged.ops
         residual = self.embedding(ids)
         cos, sin = self.rotary(residual, positions[None])
-        turn = cos[0], sin[0]
+        decodes = all(batch.decodes == len(ids) for _, batch in paged.layers)
+        walk = self._walk_whole if self.whole and decodes else self._walk_by_ops
+        hidden = walk(residual, (cos[0], sin[0]), paged, sampled)
+        return self.head(hidden) if len(sampled) else hidden.new_empty((0, self.head.out_features))
+
+    def _walk_whole(self, residual: Tensor, turn: Turn, paged: PagedContext, sampled: Tensor) -> Tensor:
+        """All layers' hidden states of the sampled tokens, normalised for the head."""
+        for layer, (pool, batch) in zip(self.whole, paged.layers, strict=True):
+            layer(residual, turn, pool, batch)
+        return paged.ops.rms_norm(residual if len(sampled) == len(residual) else residual[sampled], *self._last)
+
+    def _walk_by_ops(self, residual: Tensor, turn: Turn, paged: PagedContext, sampled: Tensor) -> Tensor:
+        """The same, for any step, op by op."""
+        ops = paged.ops
         hidden = ops.rms_norm(residual, *self._first)
         for (layer, before_mlp, after), (pool, batch) in zip(self._walk, paged.layers, strict=True):
             hidden = layer.attention.attend(hidden, turn, pool, batch, ops)
-            if after is self._walk[-1][2] and len(sampled) < len(ids):
+            if after is self._last and len(sampled) < len(residual):
                 hidden, residual = hidden[sampled], residual[sampled]
                 if not len(sampled):
-                    return hidden.new_empty((0, self.head.out_features))
+                    return hidden
             hidden = ops.rms_norm(layer.attention.output(hidden), *before_mlp, residual)
             hidden = ops.rms_norm(layer.mlp.transform(hidden, ops), *after, residual)
-        return self.head(hidden)
+        return hidden
 
     def output_layer(self) -> nn.Module:
         return self.head

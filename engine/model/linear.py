@@ -55,11 +55,11 @@ class TiledLinear(nn.Module):
         self.in_features = linear.in_features
         self.out_features = linear.out_features
         self.bias = linear.bias
-        self._tiles = PackedWeight.pack(linear.weight.detach())
+        self.tiles = PackedWeight.pack(linear.weight.detach())
         self._product = packed_linear
 
     def forward(self, x: Tensor) -> Tensor:
-        return by_rows(self._product, x, self._tiles, self.bias)
+        return by_rows(self._product, x, self.tiles, self.bias)
 
 
 def by_rows(product: Callable[..., Tensor], x: Tensor, *weights: Any) -> Tensor:
