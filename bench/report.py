@@ -28,7 +28,8 @@ table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nu
 th, td { text-align: left; padding: .35rem .6rem; border-bottom: 1px solid var(--line); vertical-align: top; }
 td.n, th.n { text-align: right; } small { opacity: .7; } tr.chosen { background: var(--soft); font-weight: 600; }
 figure { margin: 1rem 0; background: #fff; border-radius: 6px; padding: .5rem; } svg { width: 100%; height: auto; }
-.yes { color: #009e73; } .no { color: #d55e00; }
+.yes, .no { font-weight: 600; } .yes { color: #009e73; } .no { color: #d55e00; }
+.claims td { padding: .7rem .6rem; } .claims td:first-child { width: 36%; } .claims td:nth-child(2) { width: 17%; }
 """
 
 Draw = Callable[["Axes"], None]
@@ -83,14 +84,16 @@ def _pairs(values: dict[str, Any]) -> str:
 
 
 def _claims(results: Results) -> str:
+    marks = {True: '<span class="yes">met</span>', False: '<span class="no">missed</span>', None: ""}
     rows = []
     for claim in results.claims:
-        mark = {True: '<span class="yes">met</span>', False: '<span class="no">missed</span>', None: ""}[claim.met]
+        measured = escape(claim.measured).replace("\n", "<br>")
         spread = f"<br><small>{escape(claim.spread)}</small>" if claim.spread else ""
-        rows.append(
-            [escape(claim.name), escape(claim.claimed), escape(claim.measured) + spread, mark, escape(claim.how)]
-        )
-    return "<h2>Claims</h2>" + _table(["claim", "claimed", "measured", "", "how"], rows)
+        name = f"<b>{escape(claim.name)}</b><br><small>{escape(claim.how)}</small>"
+        rows.append([name, escape(claim.claimed), measured + spread, marks[claim.met]])
+    met, missed = (sum(claim.met is wanted for claim in results.claims) for wanted in (True, False))
+    title = f"<h2>{met} met, {missed} missed</h2>"
+    return f'{title}<div class="claims">{_table(["claim", "claimed", "measured", ""], rows)}</div>'
 
 
 def _trials(results: Results) -> str:

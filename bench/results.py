@@ -38,6 +38,7 @@ class Claim(msgspec.Struct, omit_defaults=True):
     met: bool | None  # none where there is nothing to meet
     spread: str = ""
     samples: dict[str, list[float]] = {}
+    took_s: float = 0.0
 
 
 class Trial(msgspec.Struct, omit_defaults=True):

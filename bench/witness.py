@@ -100,6 +100,11 @@ class Testimony:
         return {number for step in self.steps for number in (*step.preempted, *step.swapped_out)}
 
     @property
+    def recomputed(self) -> set[int]:
+        """Those whose blocks were given up for good, once or oftener."""
+        return {number for step in self.steps for number in step.preempted}
+
+    @property
     def swapped(self) -> set[int]:
         """Those whose blocks went to the host tier."""
         return {number for step in self.steps for number in step.swapped_out}

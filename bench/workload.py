@@ -102,8 +102,20 @@ def make_load(
     """
     if name not in LOADS:
         raise Refused.value("load", name, "one of " + ", ".join(LOADS))
-    load = LOADS[name]
-    rng = random.Random(f"{name} {seed}")
+    return load_items(
+        LOADS[name],
+        requests,
+        random.Random(f"{name} {seed}"),
+        vocabulary=vocabulary,
+        context_length=context_length,
+        arrivals=arrivals,
+    )
+
+
+def load_items(
+    load: Load, requests: int, rng: random.Random, *, vocabulary: int, context_length: int, arrivals: str | None = None
+) -> list[Item]:
+    """As :func:`make_load`, of any load."""
     kinds = [kind for _, kind in load.kinds]
     weights = [weight for weight, _ in load.kinds]
     beginnings = [_tokens(rng, kind.shared, vocabulary) for kind in kinds]

@@ -189,6 +189,9 @@ def _add_loads(suites: Any) -> None:
     claims.add_argument("--repeat", type=int, default=2, help="runs of each (default %(default)s)")
     claims.add_argument("--threads", type=int, help="CPU threads of each system (default: one a core)")
     claims.add_argument("--seed", type=int, default=0, help="of the loads (default %(default)s)")
+    claims.add_argument(
+        "--resume", action="store_true", help="keep the rows that are in the output already, and measure the others"
+    )
     claims.add_argument("--output", default="bench-claims.json", help="where results go (default %(default)s)")
     opened = suites.add_parser("open", help="show a file of results in the app")
     opened.add_argument("file", metavar="FILE", help="as `pagedeck bench` and `pagedeck tune` write it (*.json)")

@@ -149,7 +149,9 @@ TEMPLATES = (
     QT_TRANSLATE_NOOP("EngineText", "Requests rescued by swapping when memory runs out"),
     QT_TRANSLATE_NOOP("EngineText", "Latency of 100 and more requests at once with 4 GiB of swap"),
     QT_TRANSLATE_NOOP("EngineText", "Long documents with blocks of 64 and reserved runs: jitter and throughput"),
-    QT_TRANSLATE_NOOP("EngineText", "Block sizes: memory put to use, throughput, 99th percentile of latency"),
+    QT_TRANSLATE_NOOP(
+        "EngineText", "Block sizes: memory put to use, throughput, 99th percentile of the time between tokens"
+    ),
     QT_TRANSLATE_NOOP("EngineText", "%1 % and more"),
     QT_TRANSLATE_NOOP("EngineText", "%1 to %2 %"),
     QT_TRANSLATE_NOOP("EngineText", "%1 × (800 → 2,200 requests/s)"),
@@ -162,47 +164,89 @@ TEMPLATES = (
     QT_TRANSLATE_NOOP("EngineText", "600 requests, 150 + 50 tokens of 2,048 allowed"),
     QT_TRANSLATE_NOOP("EngineText", "600 requests, limits one to four times their outputs"),
     QT_TRANSLATE_NOOP("EngineText", "the same requests of mixed lengths, blocks of 32"),
-    QT_TRANSLATE_NOOP("EngineText", "conversations of four turns under one system prompt, on the model"),
+    QT_TRANSLATE_NOOP(
+        "EngineText",
+        "eight conversations of four turns side by side, on the model; what counts is the shorter system prompt",
+    ),
     QT_TRANSLATE_NOOP("EngineText", "3,000 requests of mixed lengths through 1,000 blocks"),
     QT_TRANSLATE_NOOP(
-        "EngineText", "independent tasks; the latency is that of transformers.generate, batches of 8, at 70% load"
+        "EngineText",
+        "short tasks; the latency is that of transformers.generate, batches of 8, at 70% of what those can do",
     ),
-    QT_TRANSLATE_NOOP("EngineText", "the same run of static batches"),
+    QT_TRANSLATE_NOOP("EngineText", "32 of those tasks in the same static batches, once"),
     QT_TRANSLATE_NOOP("EngineText", "24 requests of mixed lengths at once"),
     QT_TRANSLATE_NOOP("EngineText", "the same steps"),
-    QT_TRANSLATE_NOOP("EngineText", "two crowds of 12 questions"),
-    QT_TRANSLATE_NOOP("EngineText", "chat beside documents and tasks, more than the engine can do, eight places"),
-    QT_TRANSLATE_NOOP("EngineText", "24 requests that need about three times the device pool"),
+    QT_TRANSLATE_NOOP("EngineText", "two crowds of 12 questions, 3 s apart"),
+    QT_TRANSLATE_NOOP("EngineText", "chat beside documents and tasks, 1.5 requests a second, eight places"),
+    QT_TRANSLATE_NOOP(
+        "EngineText",
+        "24 tasks for twice the device pool, and two crowds of 8 urgent questions that each need all of it",
+    ),
     QT_TRANSLATE_NOOP("EngineText", "104 short requests; the same engine, its device pool changed while it runs"),
-    QT_TRANSLATE_NOOP("EngineText", "three documents of 1,200 to 1,800 tokens; the same engine, reconfigured"),
+    QT_TRANSLATE_NOOP(
+        "EngineText", "two documents of 3,000 to 3,600 tokens side by side; the same engine, reconfigured"
+    ),
     QT_TRANSLATE_NOOP("EngineText", "16 requests of mixed lengths; the same engine, repaged between runs"),
     QT_TRANSLATE_NOOP("EngineText", "%1 reserved at once in one piece; %2 with pages"),
     QT_TRANSLATE_NOOP("EngineText", "%1 of the slots that requests hold carry a token"),
     QT_TRANSLATE_NOOP(
         "EngineText", "%1 of the blocks given out had been another request's before; none is allocated anew"
     ),
-    QT_TRANSLATE_NOOP("EngineText", "%1 fewer blocks at any time; %2 of all prompt tokens need not be computed"),
-    QT_TRANSLATE_NOOP("EngineText", "%1 as many requests a second with a 95th percentile of at most %2 s"),
-    QT_TRANSLATE_NOOP("EngineText", "%1 × the mean"),
-    QT_TRANSLATE_NOOP("EngineText", "%1 of a step: all of scheduling and memory management"),
-    QT_TRANSLATE_NOOP("EngineText", "%1 the throughput of the same engine in batches of 8"),
-    QT_TRANSLATE_NOOP("EngineText", "%1 less than first come, first served"),
-    QT_TRANSLATE_NOOP("EngineText", "%1 of %2 requests that lost their blocks were finished"),
     QT_TRANSLATE_NOOP(
         "EngineText",
-        "%1 with room for half of 104 requests at once (%2 ran side by side, %3 were swapped), against room for all",
+        "%1 fewer blocks at any time under a system prompt of %2 tokens, %3 under one of %4; %5 of all prompt tokens "
+        "need not be computed",
+    ),
+    QT_TRANSLATE_NOOP(
+        "EngineText",
+        "%1 as many requests a second: 95th percentile %2 s, in static batches %3 s; %4 if both do what they can, of "
+        "which batching alone is %5, on the same engine",
+    ),
+    QT_TRANSLATE_NOOP("EngineText", "%1 the mean, which is late as well: a request stays for %2 its own steps"),
+    QT_TRANSLATE_NOOP(
+        "EngineText",
+        "%1 of a step: all of scheduling and memory management; %2 with all else that the device does not do",
+    ),
+    QT_TRANSLATE_NOOP(
+        "EngineText",
+        "%1 the throughput of the same engine in static batches of 8; %2 if those at least drop who has ended",
+    ),
+    QT_TRANSLATE_NOOP("EngineText", "%1 less than first come, first served; all others %2"),
+    QT_TRANSLATE_NOOP(
+        "EngineText",
+        "%1 of the %2 requests that lost their blocks were finished from swap, nothing computed again; without swap %3 "
+        "of %4, computed again, all in %5 the time; with memory reserved in one piece, in %6",
+    ),
+    QT_TRANSLATE_NOOP(
+        "EngineText",
+        "%1, 95th percentile %2, with room for half of 104 requests at once against room for all; %3 ran side by side "
+        "while others waited, %4 were swapped",
     ),
     QT_TRANSLATE_NOOP("EngineText", "±%1 → ±%2; throughput %3"),
+    QT_TRANSLATE_NOOP("EngineText", "%1 of the time"),
+    QT_TRANSLATE_NOOP("EngineText", "%1: %2 filled, %3 tokens/s, %4 s"),
     QT_TRANSLATE_NOOP("EngineText", "%1 to %2 in %3 runs"),
+    QT_TRANSLATE_NOOP("EngineText", "%1 to %2, 95 % interval"),
     # What they are at, and what they say of a search.
+    QT_TRANSLATE_NOOP("EngineText", "%1, run %2 of %3: %4 answered"),
+    QT_TRANSLATE_NOOP("EngineText", "%1: %2 answered"),
     QT_TRANSLATE_NOOP("EngineText", "%1, run %2 of %3"),
     QT_TRANSLATE_NOOP("EngineText", "sweep, trial %1: %2"),
     QT_TRANSLATE_NOOP("EngineText", "half traffic, trial %1: %2"),
+    QT_TRANSLATE_NOOP("EngineText", "full load, trial %1, run %2: %3"),
     QT_TRANSLATE_NOOP("EngineText", "full load, trial %1: %2"),
+    QT_TRANSLATE_NOOP("EngineText", "as it was"),
     QT_TRANSLATE_NOOP("EngineText", "Simulating %1 combinations"),
     QT_TRANSLATE_NOOP("EngineText", "Measuring steps"),
     QT_TRANSLATE_NOOP("EngineText", "The simulator discarded %1 of %2 combinations."),
     QT_TRANSLATE_NOOP("EngineText", "Time was up before the search had ended."),
+    QT_TRANSLATE_NOOP(
+        "EngineText",
+        "The engine keeps up with this load as it comes, so no settings can give more throughput; its latency may "
+        "differ.",
+    ),
+    QT_TRANSLATE_NOOP("EngineText", "What looked better was not when it was measured again: %1."),
+    QT_TRANSLATE_NOOP("EngineText", "There was no time to measure the choice again, so its gain may be luck."),
 )
 
 
@@ -220,9 +264,9 @@ def known(text: str) -> bool:
 
 
 def say(text: str) -> str:
-    """An engine's sentence in the user's language, where it is known."""
+    """An engine's sentence in the user's language, where it is known; so are those that it holds."""
     for pattern, template in _patterns():
         found = pattern.fullmatch(text)
         if found is not None:
-            return fill_in(QCoreApplication.translate("EngineText", template), *found.groups())
+            return fill_in(QCoreApplication.translate("EngineText", template), *map(say, found.groups()))
     return text

@@ -7,7 +7,7 @@ from typing import Any
 from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QCheckBox, QPushButton, QSpinBox, QVBoxLayout, QWidget
 
-from . import engine_texts, measure_words, theme
+from . import engine_texts, theme
 from .measure_command import MeasureCommand, ask
 from .measure_form import MeasureForm
 
@@ -75,7 +75,7 @@ class ClaimsForm(MeasureForm):
         self.about.setText(
             self.tr(
                 "What is said of paging and continuous batching, measured on this machine with engines of its own. "
-                "All rows take about an hour; each is kept as soon as it is known."
+                "All rows take about half an hour on two cores; each is kept as soon as it is known."
             )
         )
         self._rows_label.setText(self.tr("Rows"))
@@ -83,6 +83,6 @@ class ClaimsForm(MeasureForm):
         self.start_button.setText(self.tr("Measure the claims"))
         for row in self._listed:
             box = self.rows_of[row["key"]]
-            box.setText(measure_words.claim(row["name"]))
-            box.setToolTip(f"{measure_words.claim(row['claimed'])}\n{measure_words.claim(row['how'])}")
+            box.setText(engine_texts.say(row["name"]))
+            box.setToolTip(f"{engine_texts.say(row['claimed'])}\n{engine_texts.say(row['how'])}")
         self._show()

@@ -82,11 +82,11 @@ class ResultsView(Translated, Column):
         roles = {True: "good", False: "error", None: ""}
         rows = [
             [
-                Cell(measure_words.claim(claim["name"])),
-                Cell(measure_words.claim(claim["claimed"])),
+                Cell(engine_texts.say(claim["name"])),
+                Cell(engine_texts.say(claim["claimed"])),
                 Cell(_measured(claim)),
                 Cell(measure_words.met(claim["met"]), roles[claim["met"]]),
-                Cell(measure_words.claim(claim["how"]), "muted"),
+                Cell(engine_texts.say(claim["how"]), "muted"),
             ]
             for claim in claims
         ]
@@ -139,7 +139,8 @@ class ResultsView(Translated, Column):
 
 def _measured(claim: Mapping[str, Any]) -> str:
     spread = engine_texts.say(claim["spread"])
-    return engine_texts.say(claim["measured"]) + (f"\n({spread})" if spread else "")
+    lines = map(engine_texts.say, claim["measured"].splitlines())
+    return "\n".join(lines) + (f"\n({spread})" if spread else "")
 
 
 def _notes(shown: Mapping[str, Any]) -> list[str]:

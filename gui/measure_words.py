@@ -7,7 +7,7 @@ from typing import Any
 
 from PySide6.QtCore import QCoreApplication
 
-from . import engine_texts, quantities, words
+from . import quantities, words
 from .i18n import QT_TRANSLATE_NOOP, fill_in
 
 #: By this name lupdate finds the texts.
@@ -30,6 +30,9 @@ SYSTEMS = {
     "no-swap": QT_TRANSLATE_NOOP("Measure", "Without swap"),
     "fifo": QT_TRANSLATE_NOOP("Measure", "First come, first served"),
     "static": QT_TRANSLATE_NOOP("Measure", "Static batches"),
+    "one-by-one": QT_TRANSLATE_NOOP("Measure", "transformers, one by one"),
+    "continuous": QT_TRANSLATE_NOOP("Measure", "transformers, continuous batching"),
+    "openvino": QT_TRANSLATE_NOOP("Measure", "OpenVINO GenAI"),
     "start": QT_TRANSLATE_NOOP("Measure", "As it was"),
     "chosen": QT_TRANSLATE_NOOP("Measure", "Chosen"),
 }
@@ -42,8 +45,8 @@ LOADS = {
     "mixed": QT_TRANSLATE_NOOP("Measure", "Chat beside documents and tasks"),
 }
 OBJECTIVES = {
-    "throughput": QT_TRANSLATE_NOOP("Measure", "Throughput: output tokens a second"),
     "latency": QT_TRANSLATE_NOOP("Measure", "Latency: 95 % of the answers as early as can be"),
+    "throughput": QT_TRANSLATE_NOOP("Measure", "Throughput: output tokens a second"),
     "goodput": QT_TRANSLATE_NOOP("Measure", "Goodput: requests a second that keep the limits"),
 }
 _STAGES = {
@@ -90,8 +93,8 @@ def kind(name: str) -> str:
 
 
 def value(key: str, seconds_or_rate: float) -> str:
-    """A figure in its unit; none has the value nought."""
-    if not seconds_or_rate:
+    """A figure in its unit; but for goodput, none has the value nought."""
+    if not seconds_or_rate and key != "goodput":
         return "–"
     rate = key in _RATES
     return quantities.number(seconds_or_rate) if rate else quantities.duration(seconds_or_rate)
@@ -99,8 +102,8 @@ def value(key: str, seconds_or_rate: float) -> str:
 
 def with_interval(key: str, ends: Sequence[float] | None) -> str:
     """A figure over the interval that holds it with 95 % confidence."""
-    if not ends or not ends[0]:
-        return "–"
+    if not ends or not any(ends):
+        return value(key, 0.0) if ends else "–"
     middle, low, high = (value(key, end) for end in ends)
     return f"{middle}\n{low} … {high}"
 
@@ -143,17 +146,20 @@ def surroundings(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
         (translate("Measure", "Versions"), f"Pagedeck {around.get('pagedeck', '')}, {libraries}"),
         (translate("Measure", "Load"), _load(about)),
     ]
+    if summary["limits"]:
+        rows.append((translate("Measure", "Good answers"), _limits(summary["limits"])))
     aim = summary["objective"]
     if aim:
         rows.append((translate("Measure", "Objective"), objective(aim["name"])))
     return rows
 
 
-def claim(text: str) -> str:
-    """What a claim says, part by part: its last sentence may be one that several have."""
-    head, _, tail = text.partition("; real scheduler")
-    whole = engine_texts.say(text)
-    return whole.replace(head, engine_texts.say(head)) if tail else whole
+def _limits(stated: Mapping[str, float]) -> str:
+    titles = {
+        "ttft_s": translate("Measure", "first token within %1"),
+        "itl_s": translate("Measure", "tokens at most %1 apart"),
+    }
+    return " · ".join(fill_in(titles[name], quantities.duration(limit)) for name, limit in stated.items())
 
 
 def _load(about: Mapping[str, Any]) -> str:

@@ -774,8 +774,8 @@
         <translation>论断</translation>
     </message>
     <message>
-        <source>What is said of paging and continuous batching, measured on this machine with engines of its own. All rows take about an hour; each is kept as soon as it is known.</source>
-        <translation>关于分页与连续批处理的各种论断，用单独启动的引擎在本机上测量。测完全部各行约需一小时；每行一有结果就会保存。</translation>
+        <source>What is said of paging and continuous batching, measured on this machine with engines of its own. All rows take about half an hour on two cores; each is kept as soon as it is known.</source>
+        <translation>关于分页与连续批处理的各种论断，用单独启动的引擎在本机上测量。在双核上测完全部各行约需半小时；每行一有结果就会保存。</translation>
     </message>
     <message>
         <source>Rows</source>
@@ -1267,12 +1267,80 @@
         <translation>4 GiB 交换空间下 100 个以上并发请求的延迟</translation>
     </message>
     <message>
-        <source>Long documents with blocks of 64 and reserved runs: jitter and throughput</source>
-        <translation>长文档，64 大小的块与预留的连续段：抖动与吞吐量</translation>
+        <source>Block sizes: memory put to use, throughput, 99th percentile of the time between tokens</source>
+        <translation>块大小：内存利用率、吞吐量与 token 间隔的 P99</translation>
     </message>
     <message>
-        <source>Block sizes: memory put to use, throughput, 99th percentile of latency</source>
-        <translation>各种块大小：得到利用的内存、吞吐量、延迟的第 99 百分位</translation>
+        <source>eight conversations of four turns side by side, on the model; what counts is the shorter system prompt</source>
+        <translation>在模型上并行进行八段各四轮的对话；以较短的系统提示词为准</translation>
+    </message>
+    <message>
+        <source>short tasks; the latency is that of transformers.generate, batches of 8, at 70% of what those can do</source>
+        <translation>短任务；延迟取 transformers.generate 以 8 个一批、在其 70% 能力下的延迟</translation>
+    </message>
+    <message>
+        <source>32 of those tasks in the same static batches, once</source>
+        <translation>同样的静态批次处理其中 32 个任务，测一次</translation>
+    </message>
+    <message>
+        <source>two crowds of 12 questions, 3 s apart</source>
+        <translation>两批各 12 个提问，相隔 3 秒</translation>
+    </message>
+    <message>
+        <source>chat beside documents and tasks, 1.5 requests a second, eight places</source>
+        <translation>对话与文档、任务混合，每秒 1.5 个请求，八个席位</translation>
+    </message>
+    <message>
+        <source>24 tasks for twice the device pool, and two crowds of 8 urgent questions that each need all of it</source>
+        <translation>24 个任务需要两倍的设备池，另有两批各 8 个紧急提问，每批都要占满设备池</translation>
+    </message>
+    <message>
+        <source>%1 fewer blocks at any time under a system prompt of %2 tokens, %3 under one of %4; %5 of all prompt tokens need not be computed</source>
+        <translation>系统提示词为 %2 个 token 时，任一时刻少用 %1 的块；为 %4 个时少用 %3；全部提示词 token 中有 %5 无需计算</translation>
+    </message>
+    <message>
+        <source>%1 as many requests a second: 95th percentile %2 s, in static batches %3 s; %4 if both do what they can, of which batching alone is %5, on the same engine</source>
+        <translation>每秒请求数为 %1：P95 为 %2 秒，静态批次为 %3 秒；双方全力运行时为 %4，其中仅由批处理带来的是 %5（同一引擎）</translation>
+    </message>
+    <message>
+        <source>%1 the mean, which is late as well: a request stays for %2 its own steps</source>
+        <translation>为平均值的 %1；平均值同样被拖慢：请求停留的步数是其自身所需的 %2</translation>
+    </message>
+    <message>
+        <source>%1 of a step: all of scheduling and memory management; %2 with all else that the device does not do</source>
+        <translation>占一步的 %1：包括全部调度与内存管理；算上设备之外的其他一切则为 %2</translation>
+    </message>
+    <message>
+        <source>%1 the throughput of the same engine in static batches of 8; %2 if those at least drop who has ended</source>
+        <translation>为同一引擎以 8 个一批静态运行时吞吐量的 %1；若静态批次至少移出已结束的请求，则为 %2</translation>
+    </message>
+    <message>
+        <source>%1 less than first come, first served; all others %2</source>
+        <translation>比先到先得少 %1；其余请求 %2</translation>
+    </message>
+    <message>
+        <source>%1 of the %2 requests that lost their blocks were finished from swap, nothing computed again; without swap %3 of %4, computed again, all in %5 the time; with memory reserved in one piece, in %6</source>
+        <translation>失去块的 %2 个请求中有 %1 从交换区恢复并完成，无需重算；不用交换时 %4 个中有 %3 个经重算完成，总用时为 %5；整段预留内存时为 %6</translation>
+    </message>
+    <message>
+        <source>%1, 95th percentile %2, with room for half of 104 requests at once against room for all; %3 ran side by side while others waited, %4 were swapped</source>
+        <translation>104 个请求同时到来，空间只够一半，与空间足够时相比：平均 %1，P95 %2；%3 个并行运行，其余等待，%4 个被换出</translation>
+    </message>
+    <message>
+        <source>The engine keeps up with this load as it comes, so no settings can give more throughput; its latency may differ.</source>
+        <translation>引擎跟得上这一负载到来的速度，因此没有设置能提高吞吐量；延迟则可能不同。</translation>
+    </message>
+    <message>
+        <source>What looked better was not when it was measured again: %1.</source>
+        <translation>看似更好的设置，复测后并不更好：%1。</translation>
+    </message>
+    <message>
+        <source>There was no time to measure the choice again, so its gain may be luck.</source>
+        <translation>没有时间复测所选设置，因此其收益可能只是偶然。</translation>
+    </message>
+    <message>
+        <source>Long documents with blocks of 64 and reserved runs: jitter and throughput</source>
+        <translation>长文档，64 大小的块与预留的连续段：抖动与吞吐量</translation>
     </message>
     <message>
         <source>%1 % and more</source>
@@ -1323,20 +1391,8 @@
         <translation>同样的长度不一的请求，块大小 32</translation>
     </message>
     <message>
-        <source>conversations of four turns under one system prompt, on the model</source>
-        <translation>同一系统提示词下的四轮对话，在模型上运行</translation>
-    </message>
-    <message>
         <source>3,000 requests of mixed lengths through 1,000 blocks</source>
         <translation>3,000 个长度不一的请求经过 1,000 个块</translation>
-    </message>
-    <message>
-        <source>independent tasks; the latency is that of transformers.generate, batches of 8, at 70% load</source>
-        <translation>相互独立的任务；延迟以 transformers.generate 每批 8 个、70% 负载时为准</translation>
-    </message>
-    <message>
-        <source>the same run of static batches</source>
-        <translation>同一次静态批处理运行</translation>
     </message>
     <message>
         <source>24 requests of mixed lengths at once</source>
@@ -1347,24 +1403,12 @@
         <translation>同样的步</translation>
     </message>
     <message>
-        <source>two crowds of 12 questions</source>
-        <translation>两批各 12 个问题</translation>
-    </message>
-    <message>
-        <source>chat beside documents and tasks, more than the engine can do, eight places</source>
-        <translation>聊天与文档、任务并行，超出引擎能力，八个位置</translation>
-    </message>
-    <message>
-        <source>24 requests that need about three times the device pool</source>
-        <translation>24 个请求，约需设备池的三倍</translation>
-    </message>
-    <message>
         <source>104 short requests; the same engine, its device pool changed while it runs</source>
         <translation>104 个短请求；同一引擎，运行中改变设备池</translation>
     </message>
     <message>
-        <source>three documents of 1,200 to 1,800 tokens; the same engine, reconfigured</source>
-        <translation>三篇 1,200 至 1,800 个 token 的文档；同一引擎，运行中改变设置</translation>
+        <source>two documents of 3,000 to 3,600 tokens side by side; the same engine, reconfigured</source>
+        <translation>并行处理两篇 3,000 至 3,600 token 的文档；同一引擎，运行中重新配置</translation>
     </message>
     <message>
         <source>16 requests of mixed lengths; the same engine, repaged between runs</source>
@@ -1383,44 +1427,32 @@
         <translation>分配出的块中有 %1 曾属于其他请求；没有新分配的块</translation>
     </message>
     <message>
-        <source>%1 fewer blocks at any time; %2 of all prompt tokens need not be computed</source>
-        <translation>任一时刻少用 %1 的块；%2 的提示 token 无需计算</translation>
-    </message>
-    <message>
-        <source>%1 as many requests a second with a 95th percentile of at most %2 s</source>
-        <translation>第 95 百分位不超过 %2 s 时，每秒请求数为 %1</translation>
-    </message>
-    <message>
-        <source>%1 × the mean</source>
-        <translation>平均值的 %1 倍</translation>
-    </message>
-    <message>
-        <source>%1 of a step: all of scheduling and memory management</source>
-        <translation>占一步的 %1：全部调度与内存管理</translation>
-    </message>
-    <message>
-        <source>%1 the throughput of the same engine in batches of 8</source>
-        <translation>同一引擎以每批 8 个运行时吞吐量的 %1</translation>
-    </message>
-    <message>
-        <source>%1 less than first come, first served</source>
-        <translation>比先来先服务减少 %1</translation>
-    </message>
-    <message>
-        <source>%1 of %2 requests that lost their blocks were finished</source>
-        <translation>失去块的 %2 个请求中有 %1 得以完成</translation>
-    </message>
-    <message>
-        <source>%1 with room for half of 104 requests at once (%2 ran side by side, %3 were swapped), against room for all</source>
-        <translation>内存只够 104 个请求的一半时（同时运行 %2 个，换出 %3 个），相对足够全部时为 %1</translation>
-    </message>
-    <message>
         <source>±%1 → ±%2; throughput %3</source>
         <translation>±%1 → ±%2；吞吐量 %3</translation>
     </message>
     <message>
+        <source>%1 of the time</source>
+        <translation>%1 的时间</translation>
+    </message>
+    <message>
+        <source>%1: %2 filled, %3 tokens/s, %4 s</source>
+        <translation>%1：填充率 %2，%3 token/s，%4 s</translation>
+    </message>
+    <message>
         <source>%1 to %2 in %3 runs</source>
         <translation>%3 次运行中为 %1 至 %2</translation>
+    </message>
+    <message>
+        <source>%1 to %2, 95 % interval</source>
+        <translation>%1 至 %2，95 % 置信区间</translation>
+    </message>
+    <message>
+        <source>%1, run %2 of %3: %4 answered</source>
+        <translation>%1，第 %2 次，共 %3 次：已答复 %4</translation>
+    </message>
+    <message>
+        <source>%1: %2 answered</source>
+        <translation>%1：已答复 %2</translation>
     </message>
     <message>
         <source>%1, run %2 of %3</source>
@@ -1435,8 +1467,16 @@
         <translation>半量负载，第 %1 次试验：%2</translation>
     </message>
     <message>
+        <source>full load, trial %1, run %2: %3</source>
+        <translation>满载，第 %1 次试验，第 %2 轮：%3</translation>
+    </message>
+    <message>
         <source>full load, trial %1: %2</source>
         <translation>全量负载，第 %1 次试验：%2</translation>
+    </message>
+    <message>
+        <source>as it was</source>
+        <translation>原样</translation>
     </message>
     <message>
         <source>Simulating %1 combinations</source>
@@ -1979,7 +2019,7 @@
     <name>LoadChoice</name>
     <message>
         <source>A trace</source>
-        <extracomment>What can be measured beside each other; all but the last is this engine, with one thing off.</extracomment>
+        <extracomment>What can be measured beside each other: this engine, it with one thing off, and transformers.</extracomment>
         <translation>请求轨迹</translation>
     </message>
     <message>
@@ -2314,6 +2354,18 @@
         <translation>延迟：让 95 % 的回答尽早完成</translation>
     </message>
     <message>
+        <source>transformers, one by one</source>
+        <translation>transformers，逐个处理</translation>
+    </message>
+    <message>
+        <source>transformers, continuous batching</source>
+        <translation>transformers，连续批处理</translation>
+    </message>
+    <message>
+        <source>OpenVINO GenAI</source>
+        <translation>OpenVINO GenAI</translation>
+    </message>
+    <message>
         <source>Goodput: requests a second that keep the limits</source>
         <translation>有效吞吐量：每秒符合限值的请求数</translation>
     </message>
@@ -2386,8 +2438,20 @@
         <translation>负载</translation>
     </message>
     <message>
+        <source>Good answers</source>
+        <translation>合格的答复</translation>
+    </message>
+    <message>
         <source>Objective</source>
         <translation>目标</translation>
+    </message>
+    <message>
+        <source>first token within %1</source>
+        <translation>首个 token 在 %1 内</translation>
+    </message>
+    <message>
+        <source>tokens at most %1 apart</source>
+        <translation>token 间隔不超过 %1</translation>
     </message>
     <message>
         <source>requests</source>

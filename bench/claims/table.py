@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Sequence
 
 from ...ipc.vocabulary import Refused
@@ -27,7 +28,10 @@ def chosen(keys: Sequence[str]) -> list[Row]:
 
 def measure(rows: Sequence[Row], ground: Ground) -> Iterator[Claim]:
     """Each row's claim as soon as it is measured."""
-    for done, row in enumerate(rows):
-        ground.report(row.name, done / len(rows))
+    whole = sum(row.minutes for row in rows)
+    for place, row in enumerate(rows):
+        ground.begin(row.name, sum(done.minutes for done in rows[:place]) / whole)
+        begun = time.monotonic()
         found = row.measure(ground)
-        yield Claim(row.name, row.claimed, found.text, row.how, found.met, found.spread, found.samples)
+        took = round(time.monotonic() - begun, 1)
+        yield Claim(row.name, row.claimed, found.text, row.how, found.met, found.spread, found.samples, took)

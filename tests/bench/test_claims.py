@@ -5,11 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from pagedeck.bench.claims import memory, serving, table
+from pagedeck.bench import results
+from pagedeck.bench.claims import batching, memory, serving, table
 from pagedeck.bench.claims.ground import Ground, Measured, Row
+from pagedeck.bench.drive import Outcome
 from pagedeck.bench.inside import simulated_memory
 from pagedeck.bench.results import Claim
-from pagedeck.commands.claims import render
+from pagedeck.bench.workload import Item
+from pagedeck.commands.claims import claims, render
 from pagedeck.ipc.vocabulary import Refused
 
 
@@ -46,27 +49,94 @@ def test_an_engine_says_what_its_steps_were_spent_on(ground: Ground) -> None:
     assert 0 < bookkeeping < 1 and 0 < device < 1 and device + bookkeeping <= 1.001
 
 
-def test_who_loses_its_blocks_is_rescued(ground: Ground) -> None:
+def test_memory_runs_out_and_who_loses_its_blocks_is_rescued(ground: Ground, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(serving, "CROWD", 4)
+    monkeypatch.setattr(serving, "SCARCE", 24)
     found = row("rescue").measure(ground)
-    assert found.met and found.samples["share"] == [1.0]
-    assert "of 0 requests" not in found.text
+    assert found.met and found.samples["share"] == [1.0] and found.samples["lost"][0] >= 4
+    assert all(len(found.samples[f"span_s{way}"]) == 1 for way in ("", "_recomputing", "_reserved"))
+
+
+def test_what_conversations_share_grows_with_their_system_prompt(
+    ground: Ground, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(memory, "CONVERSATIONS", 2)
+    monkeypatch.setattr(memory, "SYSTEM_PROMPTS", (32, 128))
+    found = row("sharing").measure(ground)
+    assert 0 < found.samples["hits"][0] < found.samples["hits"][1] < 1
+    assert "a system prompt of 32 tokens" in found.text
+
+
+def test_a_batch_ends_with_its_longest_output() -> None:
+    ends = [(3.0, 2), (3.0, 6), (5.0, 1)]  # when, after how many tokens
+    outcomes = [Outcome(ended=at, tokens=[0] * count) for at, count in ends]
+    assert batching._batch_steps(outcomes) == 6 + 6 + 1
+
+
+def test_the_rate_at_a_latency_is_the_highest_that_keeps_it(ground: Ground, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Slow:
+        """Answers after as many seconds as requests come a second."""
+
+        def run(self, items: list[Item]) -> tuple[list[Outcome], None]:
+            rate = round(len(items) / items[-1].at)
+            return [Outcome(item.at, item.at, item.at + rate) for item in items], None
+
+    monkeypatch.setattr(batching, "REQUESTS", 4_000)
+    rate, latency = batching._within(65.0, ground, Slow(), 100.0, 0)  # type: ignore[arg-type]
+    assert rate == 60.0 and 55 < latency <= 65
+    assert batching._within(1.0, ground, Slow(), 100.0, 0)[0] == 0.0  # type: ignore[arg-type]
 
 
 def test_the_table_of_block_sizes(ground: Ground, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(serving, "BLOCK_SIZES", (8, 64))
     found = row("blocks").measure(ground)
-    assert found.met is None and set(found.samples) == {"tokens_per_s_8", "tokens_per_s_64"}
-    assert found.text.startswith("8: ") and "; 64: " in found.text
+    assert found.met is None and len(found.text.splitlines()) == 2
+    assert found.text.startswith("8: ") and "\n64: " in found.text
+    assert len(found.samples["itl_p99_8"]) == len(found.samples["tokens_per_s_64"]) == 1
 
 
 def test_claims_come_as_they_are_measured_and_are_told(ground: Ground) -> None:
-    rows = [Row(str(n), f"claim {n}", "much", "somehow", lambda _: Measured("more", True)) for n in range(2)]
-    claims = table.measure(rows, ground)
-    assert next(claims) == Claim("claim 0", "much", "more", "somehow", True)
-    assert [claim.name for claim in claims] == ["claim 1"]
+    rows = [Row(str(n), f"claim {n}", "much", "somehow", 1, lambda _: Measured("more", True)) for n in range(2)]
+    measured = table.measure(rows, ground)
+    first = next(measured)
+    assert first == Claim("claim 0", "much", "more", "somehow", True, took_s=first.took_s)
+    assert [claim.name for claim in measured] == ["claim 1"]
     assert render(Claim("a", "85 %", "91 %", "so", True, "90 to 92")).splitlines() == [
         "a",
         "  claimed   85 %",
-        "  measured  91 % (90 to 92)  met",
+        "  measured  91 % (90 to 92)",
+        "  verdict   met",
         "  how       so",
     ]
+    assert render(Claim("a", "-", "8: 1\n16: 2", "so", None)).splitlines()[2:4] == [
+        "  measured  8: 1",
+        " " * 12 + "16: 2",
+    ]
+
+
+def test_rows_that_are_measured_are_kept(
+    tiny_model_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def once(_: Ground) -> Measured:
+        if asked.pop(0):
+            raise KeyboardInterrupt
+        return Measured("more", True)
+
+    def measure() -> int:
+        return claims(
+            model=str(tiny_model_folder), only="", listed=False, as_json=False, repeat=1, threads=1, seed=seed,
+            resume=True, output=str(output),
+        )  # fmt: skip
+
+    output, seed, asked = tmp_path / "claims.json", 0, [False, True, False]
+    monkeypatch.setattr(table, "ROWS", [Row(str(n), f"claim {n}", "much", "somehow", 1, once) for n in range(2)])
+    with pytest.raises(KeyboardInterrupt):
+        measure()
+    assert [claim.name for claim in results.read(output).claims] == ["claim 0"]
+    assert "--resume" in capsys.readouterr().err
+    assert measure() == 0 and asked == []
+    assert [claim.name for claim in results.read(output).claims] == ["claim 0", "claim 1"]
+    assert "1 of 2 rows are kept" in capsys.readouterr().out and "2 met" in output.with_suffix(".html").read_text()
+    seed = 1
+    with pytest.raises(Refused, match="holds other results"):
+        measure()
