@@ -103,8 +103,7 @@ class Search:
         self._set_aside = 2 * TURNS_SET_ASIDE * self._expected(FULL)
         self._look_at_load()
         try:
-            swept = [self._trial(settings, SWEEP) for settings in self._promising(start)]
-            halved = [self._trial(tried.settings, HALF) for tried in self._best_of(swept, HALVED)]
+            halved = [self._trial(tried.settings, HALF) for tried in self._best_of(self._sweep(start), HALVED)]
             self._consider(self._trial(self._best_of(halved, 1)[0].settings, FULL))
             self._simplify()
             while self._climb():
@@ -169,6 +168,14 @@ class Search:
                 "The engine keeps up with this load as it comes, so no settings can give more throughput; its latency "
                 "may differ."
             )
+
+    def _sweep(self, start: Settings) -> list[Tried]:
+        """What an interrupted search has swept counts, though the simulator may think otherwise by now."""
+        swept = [tried for tried in self.tried if tried.stage == SWEEP]
+        for settings in self._promising(start) if len(swept) < SWEPT else ():
+            if len(swept) < SWEPT and (tried := self._trial(settings, SWEEP)) not in swept:
+                swept.append(tried)
+        return swept
 
     def _promising(self, start: Settings) -> list[Settings]:
         """What the simulator does not discard, the best predictions first; ``start`` is always among them."""
