@@ -51,7 +51,7 @@ def claims(
     found.claims = list(kept.values())
     with Progress() as progress:
         if kept:
-            print(f"{len(kept)} of {len(chosen)} rows are kept from before.", flush=True)
+            print(f"Rows kept from before: {len(kept)}; left to measure: {len(left)}.", flush=True)
         folder = locate(EngineConfig(model=model), progress).folder
         ground = Ground(folder, threads=threads, repeat=repeat, seed=seed, report=progress)
         try:

@@ -138,7 +138,7 @@ ROWS = [
         "2.75 × (800 → 2,200 requests/s)",
         "short tasks; the latency is that of transformers.generate, batches of 8, at "
         f"{STATIC_LOAD:.0%} of what those can do",
-        3.0,
+        4.0,
         _equal_latency,
     ),
     Row(
@@ -146,12 +146,12 @@ ROWS = [
         "95th percentile of latency in static batches",
         "3 to 5 × the mean",
         "32 of those tasks in the same static batches, once",
-        3.0,
+        2.5,
         _tail,
     ),
     Row("device", "Time in which the device computes", "85 % and more", "24 requests of mixed lengths at once", 0.5,
         _device),
     Row("bookkeeping", "Memory management's share of a step", "15 % before", "the same steps", 0.5, _bookkeeping),
     Row("burst", "Throughput of a burst when arrivals join at once", "2 ×", "two crowds of 12 questions, 3 s apart",
-        1.0, _burst),
+        1.7, _burst),
 ]  # fmt: skip

@@ -199,10 +199,10 @@ def _sizes(ground: Ground) -> Measured:
 
 ROWS = [
     Row("priorities", "Latency of interactive requests with priorities", "60 % less",
-        "chat beside documents and tasks, 1.5 requests a second, eight places", 1.0, _priorities),
+        "chat beside documents and tasks, 1.5 requests a second, eight places", 1.7, _priorities),
     Row("rescue", "Requests rescued by swapping when memory runs out", "80 %",
-        "24 tasks for twice the device pool, and two crowds of 8 urgent questions that each need all of it", 1.5,
-        _rescued),
+        "24 tasks for twice the device pool, and two crowds of 8 urgent questions that each need all of it",
+        2.2, _rescued),
     Row("many", "Latency of 100 and more requests at once with 4 GiB of swap", "15 % more",
         "104 short requests; the same engine, its device pool changed while it runs", 1.5, _many),
     Row("documents", "Long documents with blocks of 64 and reserved runs: jitter and throughput",

@@ -136,7 +136,10 @@ def test_rows_that_are_measured_are_kept(
     assert "--resume" in capsys.readouterr().err
     assert measure() == 0 and asked == []
     assert [claim.name for claim in results.read(output).claims] == ["claim 0", "claim 1"]
-    assert "1 of 2 rows are kept" in capsys.readouterr().out and "2 met" in output.with_suffix(".html").read_text()
+    assert (
+        "Rows kept from before: 1; left to measure: 1." in capsys.readouterr().out
+        and "2 met" in output.with_suffix(".html").read_text()
+    )
     seed = 1
     with pytest.raises(Refused, match="holds other results"):
         measure()
