@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, settings
 
+from .ahead import Ahead
 from .nursery import Born, Nursery
 
 os.environ.setdefault("QT_QPA_PLATFORM", "offscreen")
@@ -48,6 +49,32 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         for item in items:
             if item.get_closest_marker("random"):
                 item.add_marker(pytest.mark.timeout(0))
+
+
+AHEAD: pytest.StashKey[Ahead] = pytest.StashKey()
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """The programs of tests marked ``ahead(command…)`` begin, unless this process runs only some of the tests."""
+    if not session.config.getoption("collectonly") and not hasattr(session.config, "workerinput"):
+        for item in session.items:
+            if item.get_closest_marker("ahead"):
+                _begin(item)
+
+
+def _begin(item: pytest.Item) -> Ahead:
+    if AHEAD not in item.stash:
+        mark = item.get_closest_marker("ahead")
+        assert mark
+        item.stash[AHEAD] = Ahead(mark.args)
+        item.config.add_cleanup(item.stash[AHEAD].end)
+    return item.stash[AHEAD]
+
+
+@pytest.fixture
+def ahead(request: pytest.FixtureRequest) -> subprocess.CompletedProcess[str]:
+    """What came of the test's program."""
+    return _begin(request.node).result()
 
 
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:

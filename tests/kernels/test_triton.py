@@ -19,6 +19,7 @@ from paged_cases import TOLERANCE, Case, decodes
 
 pytest.importorskip("triton")
 HERE = Path(__file__).parent
+COMPILE = (sys.executable, str(HERE / "compile_kernels.py"))
 Ask = Callable[[dict], float]
 
 
@@ -145,10 +146,7 @@ def test_rows(ask: Ask, check: str, dtype: str) -> None:
     ask({"check": check, "dtype": dtype})
 
 
-def compiled(*arguments: str) -> list[dict]:
-    run = subprocess.run(
-        [sys.executable, str(HERE / "compile_kernels.py"), *arguments], capture_output=True, text=True, timeout=560
-    )
+def entries(run: subprocess.CompletedProcess[str]) -> list[dict]:
     assert run.returncode == 0, run.stderr
     return [json.loads(line) for line in run.stdout.splitlines()]
 
@@ -165,15 +163,16 @@ def excesses(found: list[dict]) -> list[str]:
 
 
 @pytest.mark.timeout(600)
-def test_kernels_fit_the_machines_they_are_tiled_for() -> None:
-    found = compiled()
+@pytest.mark.ahead(*COMPILE)
+def test_kernels_fit_the_machines_they_are_tiled_for(ahead: subprocess.CompletedProcess[str]) -> None:
+    found = entries(ahead)
     assert {(e["label"], e["arch"]) for e in found} == {(label, arch) for label in BOUNDS for arch in BOUNDS[label]}
     assert excesses(found) == []
 
 
 def test_the_bounds_can_be_exceeded() -> None:
     """A kernel that is denied its registers spills, and the check sees it."""
-    (entry,) = compiled("32")
+    (entry,) = entries(subprocess.run([*COMPILE, "32"], capture_output=True, text=True))
     assert [w for w in excesses([entry]) if "spills, bound 0" in w]
 
 
