@@ -21,8 +21,8 @@ from . import measure_words, theme
 from .i18n import Translated
 from .measure_form import MeasureForm
 
-#: What can be measured beside each other; all but the last is this engine, with one thing off.
-SYSTEMS = ("pagedeck", "contiguous", "no-sharing", "no-swap", "fifo", "static")
+#: What can be measured beside each other: this engine, it with one thing off, and transformers.
+SYSTEMS = ("pagedeck", "contiguous", "no-sharing", "no-swap", "fifo", "static", "one-by-one", "continuous")
 
 
 class LoadChoice(Translated, QWidget):

@@ -48,7 +48,7 @@ def outcomes(slowness: float = 1.0) -> list[Outcome]:
 
 def loaded(slowness: float = 1.0) -> Results:
     runs = [Run("pagedeck", outcomes(slowness)), Run("static", outcomes(2 * slowness))]
-    return results.new("run", load={"name": "chat", "requests": 30}, runs=runs)
+    return results.new("run", load={"name": "chat", "requests": 30}, runs=runs, limits={"ttft_s": 0.6})
 
 
 def tuned() -> Results:
@@ -193,6 +193,7 @@ def test_two_files_are_compared(page: MeasurePage, write: Callable[[str, Results
     qtbot.waitUntil(lambda: bool(page.compare.table.rows), timeout=SOON_MS)
     told = {(row[0], row[1]): row[3] for row in page.compare.table.rows}
     assert told["Pagedeck", "Time to the last token, P95"] == "worse"
+    assert told["Pagedeck", "Requests a second within the limits"] == "worse"
     page.compare.files[1].setText(str(write("other.json", results.new("run", runs=[Run("fifo", outcomes())]))))
     click(qtbot, page.compare.start_button)
     qtbot.waitUntil(lambda: "no run in common" in page.compare.refusal.text(), timeout=SOON_MS)
@@ -208,6 +209,11 @@ def test_a_file_is_dropped_on_the_window(
     window.dropEvent(QDropEvent(QPoint(9, 9), Qt.DropAction.CopyAction, data, buttons, keys))
     assert window.rail.current == "measure"
     qtbot.waitUntil(lambda: len(page.results.summary.get("systems", [])) == 2, timeout=SOON_MS)
+    rows = {row[0]: row[1:] for row in page.results.figures.rows}
+    good, none = rows["Requests a second within the limits"]
+    assert "…" in good and none.startswith("0")
+    title, limits = page.results.facts.rows[-1]
+    assert title == "Good answers" and limits.startswith("first token within 0.6")
     (tmp_path / "other.json").write_text(json.dumps({"kind": 3}))
     open_file(page, tmp_path / "other.json", qtbot)
     assert "holds no results" in page.problem.text() and len(page.results.summary["systems"]) == 2
