@@ -116,6 +116,8 @@ class Rail(Translated, QWidget):
         """Turn to a page; an unknown key is the first page."""
         key = key if key in self._buttons else PAGES[0].key
         self._buttons[key].setChecked(True)
+        for button in self._buttons.values():  # Tab goes to the pressed one; Qt sees to it where it was clicked
+            button.setFocusPolicy(Qt.FocusPolicy.TabFocus if button.isChecked() else Qt.FocusPolicy.NoFocus)
         self.chosen.emit(key)
 
     def minimumSizeHint(self) -> QSize:

@@ -84,6 +84,7 @@ class Welcome(Translated, QDialog):
         self.browse_button.clicked.connect(self._browse)
         self.look_button.clicked.connect(self.look)
         self.start_button.clicked.connect(self.accept)
+        self.finished.connect(lambda _: self._forget())  # who is asked ends before the dialog does
         link.connectionChanged.connect(self._engine_changed)
         link.blocksChanged.connect(self._show_facts)
         self._was_ready = self._ready

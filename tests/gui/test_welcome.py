@@ -104,6 +104,15 @@ def test_it_tells_what_became_of_the_default_model_when_its_engine_is_ready(
     assert facts(dialog) == "" and dialog.look_button.isVisible()
 
 
+def test_what_is_asked_ends_with_the_dialog(
+    window: MainWindow, look: type[Look], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stopped: list[Look] = []
+    monkeypatch.setattr(look, "stop", lambda self: stopped.append(self))
+    opened(window).reject()
+    assert len(stopped) == 1
+
+
 def test_who_has_used_the_window_before_is_not_welcomed(window: MainWindow) -> None:
     window._keep()
     window.welcome_newcomer()
