@@ -93,13 +93,16 @@ class Nursery:
         text: bool = False,
         env: dict[str, str] | None = None,
         start_new_session: bool = True,
-    ) -> Born:
+    ) -> Born | subprocess.Popen[Any]:
         """As ``subprocess.Popen`` would, in a session of its own whatever is asked.
 
         ``command`` is this interpreter with ``-m MODULE …`` or ``-c PROGRAM …``; ``stdin`` is a pipe, ``stdout``
         nothing, a file or a pipe, ``stderr`` a pipe or the same as ``stdout``.
         """
         assert command[0] == sys.executable and stdin == subprocess.PIPE
+        if sys.platform != "linux":  # elsewhere one forks badly with libraries loaded, or not at all
+            options: dict[str, Any] = {"text": text, "env": env, "start_new_session": start_new_session}
+            return subprocess.Popen(command, stdin=stdin, stdout=stdout, stderr=stderr, **options)
         told, tells = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         theirs, ours = [tells.fileno()], []
         for asked, reads in ((stdin, True), (stdout, False), (stderr, False)):
