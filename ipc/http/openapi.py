@@ -25,7 +25,7 @@ _STRUCTS = (
 
 #: What may go wrong with any request, and with those that carry a body or need an engine.
 _ANY = {401: "The key is missing or wrong", 403: "The host or the page's origin is not allowed"}
-_ENGINE = {503: "No engine that serves: it loads, is about to stop, or is gone"}
+_ENGINE = {503: "No engine that serves (it loads, is about to stop, or is gone), or too many connections"}
 _BODY = {
     400: "The request cannot be served as it stands",
     404: "There is no such model",
