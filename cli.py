@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from . import __version__
-from .commands.serve import add_settings, stated_settings
+from .commands.serve import add_settings, check_settings, stated_settings
 from .commands.suites import add_suites, add_tune
 from .ipc.vocabulary import KV_EVENTS_ADDRESS, KV_REPLAY_ADDRESS, Refused
 
@@ -351,11 +351,8 @@ def _open_app(arguments: Sequence[str]) -> int:
 
 def _check_settings(app: argparse.ArgumentParser, arguments: Sequence[str]) -> None:
     """Refuse what neither the app nor an engine understands while there is somebody at the terminal to read it."""
-    from .engine.config import EngineConfig
-
     _, others = app.parse_known_args(arguments)
-    stated = stated_settings(parser().parse_args(["serve", *others]))
-    EngineConfig(**stated)
+    check_settings(parser().parse_args(["serve", *others]))
 
 
 def _chat(options: argparse.Namespace) -> int:

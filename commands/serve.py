@@ -38,6 +38,11 @@ def stated_settings(options: argparse.Namespace) -> dict[str, Any]:
     return {name: value for name, value in vars(options).items() if name in names}
 
 
+def check_settings(options: argparse.Namespace) -> None:
+    """Raises :class:`Refused` for settings that no engine takes."""
+    EngineConfig(**stated_settings(options))
+
+
 def serve(options: argparse.Namespace) -> int:
     stated = stated_settings(options)
     preset = find_preset(options.preset).values if options.preset is not None else {}
