@@ -180,9 +180,9 @@ def model_engine(
 
 
 def submit(engine: Engine, id: str, prompt: list[int], max_tokens: int, priority: int = 10, **more: Any) -> Request:
-    salt, client = more.pop("cache_salt", ""), more.pop("client", "")
+    apart = {name: more.pop(name) for name in ("cache_salt", "client", "rules") if name in more}
     sampling = SamplingParams(max_tokens=max_tokens, temperature=0.0, **more)
-    return engine.submit(id=id, prompt=prompt, sampling=sampling, priority=priority, cache_salt=salt, client=client)
+    return engine.submit(id=id, prompt=prompt, sampling=sampling, priority=priority, **apart)
 
 
 def step(engine: Engine) -> StepResult:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections import Counter
 from functools import lru_cache
 from typing import NamedTuple, Protocol
 
@@ -21,8 +23,8 @@ Tokens = tuple[int, ...]
 class Oracle(Protocol):
     """A model and how tokens are chosen from it."""
 
-    def token(self, tokens: Tokens, index: int, sampling: SamplingParams) -> int:
-        """What follows ``tokens`` in sample ``index``."""
+    def token(self, tokens: Tokens, index: int, request: Request) -> int:
+        """What follows ``tokens`` in sample ``index`` of a request."""
 
     def logprob(self, tokens: Tokens, token: int) -> float:
         """That of ``token`` after ``tokens``."""
@@ -46,20 +48,20 @@ def results(oracle: Oracle, request: Request, eos: frozenset[int], longest: int)
     if sampling.beam_width:
         found = _search(oracle, prompt, length, ends, sampling)
     else:
-        found = [_generate(oracle, prompt, length, ends, index, sampling) for index in range(sampling.width)]
+        found = [_generate(oracle, prompt, length, ends, index, request) for index in range(sampling.width)]
         if sampling.ranked:
             found.sort(key=lambda result: -result.score)
     return found[: sampling.n]
 
 
 def _generate(
-    oracle: Oracle, prompt: Tokens, length: int, ends: frozenset[int], index: int, sampling: SamplingParams
+    oracle: Oracle, prompt: Tokens, length: int, ends: frozenset[int], index: int, request: Request
 ) -> Result:
     output: Tokens = ()
     total = 0.0
     while len(output) < length:
-        token = oracle.token(prompt + output, index, sampling)
-        if sampling.ranked:
+        token = oracle.token(prompt + output, index, request)
+        if request.sampling.ranked:
             total += oracle.logprob(prompt + output, token)
         output += (token,)
         if token in ends:
@@ -94,6 +96,23 @@ def _search(
     return found
 
 
+def edited(logits: torch.Tensor, tokens: Tokens, request: Request) -> torch.Tensor:
+    """``logits`` after ``tokens`` as the request wants them changed, token by token."""
+    logits, sampling, output = logits.clone(), request.sampling, tokens[request.prompt_length :]
+    for token, bias in sampling.logit_bias.items():
+        logits[token] += bias
+    for token in set(tokens):
+        positive, penalty = logits[token] > 0, sampling.repetition_penalty
+        logits[token] = logits[token] / penalty if positive else logits[token] * penalty
+    for token, count in Counter(output).items():
+        logits[token] -= count * sampling.frequency_penalty + sampling.presence_penalty
+    banned = [word[-1] for word in request.rules.bad_words if tokens[len(tokens) + 1 - len(word) :] == word[:-1]]
+    banned += request.ends if len(output) < sampling.min_tokens else ()
+    for token in banned:
+        logits[token] = -math.inf
+    return logits
+
+
 class NumberOracle:
     """The "model" of :class:`token_memory.TokenMemory`, with groups of layers that see so many tokens (0: all)."""
 
@@ -102,7 +121,7 @@ class NumberOracle:
         self.windows = windows
         self._numbers = lru_cache(100_000)(self._compute)
 
-    def token(self, tokens: Tokens, index: int, sampling: SamplingParams) -> int:
+    def token(self, tokens: Tokens, index: int, request: Request) -> int:
         return token_memory.next_token(self._views(tokens), self.vocabulary, index)
 
     def logprob(self, tokens: Tokens, token: int) -> float:
@@ -129,9 +148,10 @@ class ModelOracle:
         self._model = model
         self._logits = lru_cache(100_000)(self._compute)
 
-    def token(self, tokens: Tokens, index: int, sampling: SamplingParams) -> int:
-        request = Request(0, "", list(tokens), sampling, 0)
-        sampled = Sampler().sample(self._logits(tokens)[None], [Sequence(0, request, index, [])], [len(tokens)])
+    def token(self, tokens: Tokens, index: int, request: Request) -> int:
+        logits = edited(self._logits(tokens), tokens, request)
+        alone = Request(0, "", list(tokens), SamplingParams(temperature=0.0), 0)  # for which nothing is changed again
+        sampled = Sampler().sample(logits[None], [Sequence(0, alone, index, [])], [len(tokens)])
         return int(sampled.item())
 
     def logprob(self, tokens: Tokens, token: int) -> float:

@@ -1,8 +1,9 @@
 """Whatever happens to a request, its tokens are those of an undisturbed run, and everything ends.
 
-Random arrivals, priorities, cancels, samples, beams, budgets, limits, pools, swapping, recomputing, repaging, resizing,
-and memory that is denied, on a real core, scheduler and cache: over a device of plain numbers for the bulk, and over a
-real (tiny, float64) model with its real runner and storage. The cache's invariants are checked after every step.
+Random arrivals, priorities, cancels, samples, penalties, beams, budgets, limits, pools, swapping, recomputing,
+repaging, resizing, and memory that is denied, on a real core, scheduler and cache: over a device of plain numbers for
+the bulk, and over a real (tiny, float64) model with its real runner and storage. The cache's invariants are checked
+after every step.
 
 The same examples every time; ``pytest --long MINUTES`` looks for others.
 """
@@ -24,6 +25,7 @@ from pagedeck.engine.model.attention import ATTENTION_NAME
 from pagedeck.engine.model.runner import ModelRunner
 from pagedeck.engine.reconfigure import reconfigure
 from pagedeck.engine.request import Request
+from pagedeck.engine.rules import Rules
 from pagedeck.engine.scheduling.forecast import Forecast
 from pagedeck.ipc.vocabulary import FinishReason, Refused, RequestState
 
@@ -32,6 +34,7 @@ from .deferred import DeferredRunner
 from .harness import VOCABULARY, CrampedRunner, make_engine, model_engine, output, step, submit
 from .oracle import ModelOracle, NumberOracle, Oracle, results
 from .recorded import LateReplayingRunner, ReplayingRunner
+from .tiny_models import VOCABULARY as MODEL_VOCABULARY
 from .tiny_models import tiny_model
 
 EXAMPLES = 90
@@ -190,7 +193,7 @@ class World:
             else:
                 assert (got, sample.finish_reason) == (result.tokens, result.reason)
                 if request.sampling.ranked:
-                    assert sample.score == pytest.approx(result.score)
+                    assert sample.score == pytest.approx(result.score, rel=1e-5)  # sines are float32 in all models
 
 
 BLOCK_SIZES = st.sampled_from([8, 16, 32])
@@ -217,9 +220,36 @@ WAYS = st.sampled_from(
 )
 
 
-def requests(lengths: list[int]) -> st.SearchStrategy[dict[str, Any]]:
+NO_EDITS: st.SearchStrategy[dict[str, Any]] = st.just({})
+
+#: What a request may want changed of a model's logits.
+TOKENS = st.integers(0, MODEL_VOCABULARY - 1)
+WORDS = st.one_of(st.tuples(TOKENS), st.tuples(st.sampled_from([7, 10, 11]), TOKENS))
+EDITS = st.fixed_dictionaries(
+    {},
+    optional={
+        "repetition_penalty": st.sampled_from([0.7, 1.2, 5.0]),
+        "presence_penalty": st.sampled_from([-1.0, 0.5, 2.0]),
+        "frequency_penalty": st.sampled_from([-0.3, 0.4, 2.0]),
+        "logit_bias": st.dictionaries(TOKENS, st.floats(-20, 20), max_size=5),
+        "min_tokens": st.sampled_from([1, 8]),
+        "rules": st.builds(Rules, st.lists(WORDS, max_size=6).map(tuple)),
+    },
+)
+
+
+def asked(way: dict[str, Any], rest: dict[str, Any], edits: dict[str, Any]) -> dict[str, Any]:
+    """A request's arguments. Beams and samples that are compared go without edits."""
+    if way.keys() & {"beam_width", "best_of"}:
+        return {**rest, **way}
+    if "min_tokens" in edits:
+        edits = {**edits, "min_tokens": min(edits["min_tokens"], rest["max_tokens"])}
+    return {**rest, **way, **edits}
+
+
+def requests(lengths: list[int], edits: st.SearchStrategy[dict[str, Any]]) -> st.SearchStrategy[dict[str, Any]]:
     return st.builds(
-        lambda way, rest: {**rest, **way},
+        asked,
         WAYS,
         st.fixed_dictionaries(
             {
@@ -230,6 +260,7 @@ def requests(lengths: list[int]) -> st.SearchStrategy[dict[str, Any]]:
                 "cache_salt": st.sampled_from(["", "", "salt"]),
             }
         ),
+        edits,
     )
 
 
@@ -248,10 +279,11 @@ CHANGES = st.fixed_dictionaries(
 )
 
 
-def action(lengths: list[int]) -> st.SearchStrategy[Any]:
+def action(lengths: list[int], edits: st.SearchStrategy[dict[str, Any]]) -> st.SearchStrategy[Any]:
+    burst = st.lists(requests(lengths, edits), min_size=1, max_size=5)
     return st.one_of(
-        st.tuples(st.just("submit"), st.lists(requests(lengths), min_size=1, max_size=5)),
-        st.tuples(st.just("submit"), st.lists(requests(lengths), min_size=1, max_size=5)),
+        st.tuples(st.just("submit"), burst),
+        st.tuples(st.just("submit"), burst),
         st.tuples(st.just("step"), st.integers(1, 25)),
         st.tuples(st.just("step"), st.integers(1, 3)),
         st.tuples(st.just("preempt"), st.lists(st.integers(0, 50), min_size=1, max_size=4)),
@@ -265,8 +297,8 @@ def action(lengths: list[int]) -> st.SearchStrategy[Any]:
     )
 
 
-def actions(lengths: list[int]) -> st.SearchStrategy[list[Any]]:
-    return st.lists(action(lengths), min_size=10, max_size=40)
+def actions(lengths: list[int], edits: st.SearchStrategy[dict[str, Any]] = NO_EDITS) -> st.SearchStrategy[list[Any]]:
+    return st.lists(action(lengths, edits), min_size=10, max_size=40)
 
 
 #: Pools of which a few requests take all.
@@ -342,7 +374,7 @@ def models(request: pytest.FixtureRequest) -> tuple[Any, ModelOracle]:
 
 @pytest.mark.random
 @random_examples(MODEL_EXAMPLES)
-@given(SETTINGS, actions([1, 2, 12, 20, 30]), st.booleans(), RUNNERS)
+@given(SETTINGS, actions([1, 2, 12, 20, 30], st.one_of(NO_EDITS, EDITS)), st.booleans(), RUNNERS)
 def test_nor_do_those_of_a_real_model(
     models: tuple[Any, ModelOracle], chosen: dict[str, Any], script: list[Any], foresees: bool, kind: type[ModelRunner]
 ) -> None:
