@@ -1,6 +1,7 @@
 """Where the time of a decode step goes: the forward's parts timed one by one, in an engine in this process.
 
-Every linear layer and every op is timed by the host's clock, so the forward's parts are known on the CPU only.
+Every linear layer and every op is timed by the host's clock, so the forward's parts are known on the CPU only. They are
+those of a forward op by op: what computes whole layers in one call can only be timed as a whole, and takes less.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import Any
 from ...engine.assembly import Assembled, assemble
 from ...engine.config import EngineConfig
 from ...engine.core import StepReport
+from ...engine.model.fused import FusedNetwork
 from ...ipc.vocabulary import SamplingParams
 
 Report = Callable[[str, float | None], None]
@@ -140,6 +142,8 @@ def _parts(batch: int, plain: list[_Step], timed: list[_Step]) -> StepParts:
 def _time_parts(made: Assembled, spent: dict[str, float]) -> None:
     """From now on, add the seconds of each linear layer, op and journal to ``spent``, by part."""
     runner: Any = made.engine.runner
+    if isinstance(runner.network, FusedNetwork):
+        runner.network.whole = ()
     runner.ops = _TimedOps(runner.ops, spent)
     for module in runner.network.modules():
         if hasattr(module, "in_features") and hasattr(module, "out_features"):

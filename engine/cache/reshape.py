@@ -169,6 +169,7 @@ class TierPlan:
         for end, chunks in zip(self._cached, blocks, strict=True):
             self._find_run(end, chunks, pool, renamed)
         pool.drop([block for block in self._cached_blocks() if not pool.index.hashed[block]])
+        pool.by_priority = pool.by_priority  # priorities have changed
 
     # --- what is kept ------------------------------------------------------------------------------------------------
 
@@ -307,8 +308,11 @@ class TierPlan:
             return
         for depth, block in enumerate(blocks, end.depth * self.old_size // self.block_size):
             entry = Entry(chain_digest(digest, pool.contents(block).tobytes()), digest, depth)
-            if pool.index.find(entry.key) is None:
+            same = pool.index.find(entry.key)
+            if same is None:
                 pool.index.add(block, entry)
+            else:  # what follows is found by way of that one, which must not be given up before it
+                pool.priority[same] = min(pool.priority[same], pool.priority[block])
             assert isinstance(entry.key, bytes)
             digest = entry.key
         assert isinstance(end.key, bytes)

@@ -279,7 +279,7 @@ CHANGES = st.fixed_dictionaries(
 )
 
 
-def action(lengths: list[int], edits: st.SearchStrategy[dict[str, Any]]) -> st.SearchStrategy[Any]:
+def action(lengths: list[int], edits: st.SearchStrategy[dict[str, Any]] = NO_EDITS) -> st.SearchStrategy[Any]:
     burst = st.lists(requests(lengths, edits), min_size=1, max_size=5)
     return st.one_of(
         st.tuples(st.just("submit"), burst),

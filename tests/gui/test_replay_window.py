@@ -90,6 +90,7 @@ def test_a_replay_shows_the_recording_and_then_the_engine_again(
     window, live = replaying, link.live
     replay = window.player.replay
     assert replay is not None and window.replay_bar.isVisible()
+    window.player.seek(replay.end)  # it was paused when it had hardly begun
     number = next(iter(replay.view.requests))
     window.selection.select_request(number)
     window.player.seek(replay.end)
