@@ -51,6 +51,7 @@ class EventFeed:
         self._subscriber.subscribe(b"")
         self._poller = zmq.Poller()
         self._asked = False
+        self._asked_from = 0
         self._ask_until = 0.0
         self._held: list[_Numbered] = []  # came while a replay is under way
         self._replay = replay
@@ -128,7 +129,7 @@ class EventFeed:
     # --- replay ---------------------------------------------------------------------------------------------------
 
     def _ask(self, start: int) -> None:
-        self._asked = True
+        self._asked, self._asked_from = True, start
         self._ask_until = time.monotonic() + REPLAY_S
         with contextlib.suppress(zmq.Again):  # nobody is there: then no answer comes
             self._asker.send_multipart([b"", encode_sequence(start)], zmq.NOBLOCK)
@@ -160,8 +161,12 @@ class EventFeed:
         if not whole and self.sequence is None:
             self.partial = True
         batches: list[EventBatch] = []
-        for sequence, batch in held:
+        for place, (sequence, batch) in enumerate(held):
             if self.sequence is not None and sequence > self.sequence + 1:
+                if whole and self._asked_from <= self.sequence:  # this may have been published after the answer
+                    self._held = held[place:]
+                    self._ask(self.sequence + 1)
+                    return batches
                 self._miss(sequence - self.sequence - 1)
             if self.sequence is None:
                 self.partial = self.partial or sequence > 0

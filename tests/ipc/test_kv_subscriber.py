@@ -29,6 +29,8 @@ class Publisher:
         self._topic_first = topic_first
         self.kept: dict[int, bytes] = {}
         self.asked: list[int] = []
+        self.may_end = threading.Event()  # a replay, which waits for it
+        self.may_end.set()
         self.time = 0.0
         threading.Thread(target=self._repeat, daemon=True).start()
 
@@ -52,6 +54,7 @@ class Publisher:
                 for sequence, payload in sorted(self.kept.items()):
                     if sequence >= self.asked[-1]:
                         self._router.send_multipart([asker, empty, *topic, struct.pack(">Q", sequence), payload])
+                self.may_end.wait(60)
                 self._router.send_multipart([asker, empty, *topic, b"\xff" * 8, b""])
         except zmq.ZMQError:
             self._router.close(linger=0)
@@ -106,6 +109,21 @@ def test_a_gap_is_filled_by_a_replay(publisher: Publisher) -> None:
         publisher.publish(2, told=False)
         publisher.publish(3)
         assert hashes(feed, 3) == [1, 2, 3]
+        assert publisher.asked == [0, 1] and not feed.partial and feed.lost == 0
+
+
+def test_a_gap_while_a_replay_ends_is_filled_by_another(publisher: Publisher) -> None:
+    publisher.publish(0)
+    publisher.may_end.clear()
+    with EventFeed(publisher.endpoint, publisher.replay) as feed:
+        publisher.wait_for_subscriber()
+        assert hashes(feed, 1) == [0]
+        publisher.publish(1, told=False)
+        publisher.publish(2)
+        while not feed._held:
+            assert feed.receive(0.1) == []
+        publisher.may_end.set()
+        assert hashes(feed, 2) == [1, 2]
         assert publisher.asked == [0, 1] and not feed.partial and feed.lost == 0
 
 
