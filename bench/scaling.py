@@ -13,7 +13,7 @@ from typing import Any
 from ..ipc.client import Client
 from . import own
 from .surroundings import surroundings
-from .witness import STEPS_SETTLE_S, Witness
+from .witness import Witness
 from .workload import FIRST_TOKEN, Item
 
 Report = Callable[[str, float | None], None]
@@ -107,7 +107,8 @@ def measure(
         by_batch, by_context = [], []
         for done, batch in enumerate(batches):
             report(f"Batch {batch}", done / len(batches))
-            items = [Item(tokens[number : number + PROMPT], OUTPUTS) for number in range(batch)]
+            outputs = OUTPUTS + batch  # prompts are read over several steps, while others decode
+            items = [Item(tokens[number : number + PROMPT], outputs) for number in range(batch)]
             by_batch.append(_step_time(client, witness, items, PROMPT + OUTPUTS // 2))
         for done, context in enumerate(contexts):
             report(f"Context {context:,}", done / len(contexts))
@@ -120,10 +121,9 @@ def _step_time(client: Client, witness: Witness, items: Sequence[Item], context:
     """The median step of ``items`` while all of them decode and nothing else runs."""
     begin = time.time()
     own.serve(client, items)
-    time.sleep(STEPS_SETTLE_S)
     pairs = [
         (before, after)
-        for before, after in pairwise(record for record in witness.steps if record.time >= begin)
+        for before, after in pairwise(witness.steps_since(begin))
         if after.step == before.step + 1
         and all(r.decode_tokens == len(items) and not r.prefill_tokens for r in (before, after))
     ]

@@ -16,6 +16,7 @@ from .workload import FIRST_TOKEN, Item
 #: Telemetry of steps comes at most so long after them, in seconds; statistics come once a second.
 STEPS_SETTLE_S = 0.2
 STATS_SETTLE_S = 1.2
+LATE_S = 10.0
 
 
 class Witness:
@@ -39,6 +40,16 @@ class Witness:
     ) -> None:
         self._over.set()
         self._thread.join()
+
+    def steps_since(self, begin: float) -> list[StepRecord]:
+        """Every step since ``begin`` (Unix seconds), once no more are told of; a busy machine tells late."""
+        until, heard = time.monotonic() + LATE_S, 0
+        while True:
+            time.sleep(STEPS_SETTLE_S)
+            found = [step for step in self.steps if step.time >= begin]
+            if (found and len(found) == heard) or time.monotonic() > until:
+                return found
+            heard = len(found)
 
     def since(self, begin: float) -> Testimony:
         """All that was told of the time since ``begin`` (Unix seconds), once it has arrived."""
