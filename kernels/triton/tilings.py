@@ -40,10 +40,10 @@ PREFILL = {
 DECODE_NARROW = {
     (80, 64): Tiling(16, 64, 4, 3),
     (80, 128): Tiling(16, 32, 4, 3),
-    (80, 256): Tiling(16, 32, 4, 2),
+    (80, 256): Tiling(16, 16, 4, 3),
     (90, 64): Tiling(16, 64, 4, 3),
     (90, 128): Tiling(16, 32, 4, 3),
-    (90, 256): Tiling(16, 32, 4, 2),
+    (90, 256): Tiling(16, 16, 4, 3),
 }
 
 PREFILL_NARROW = PREFILL | {
