@@ -40,7 +40,7 @@ def claims(
         print(json.dumps(told))
         return 0
     if listed:
-        lines = [[row.key, row.name, row.claimed, duration(60 * row.minutes)] for row in chosen]
+        lines = [[row.key, row.name, row.claimed, f"{row.minutes:.1f} min"] for row in chosen]
         print(table([["row", "claim", "claimed", "a run, about"], *lines], right=frozenset({3})))
         return 0
     check_output(output, repeat=repeat, threads=threads)
