@@ -47,12 +47,8 @@ def ratio(
 ) -> Interval:
     """How many times as large a figure is in ``runs`` as it is in ``others``. Beyond noise where it excludes 1."""
     rng = random.Random(seed)
-    ratios = []
-    for _ in range(rounds):
-        mine, theirs = _resampled(runs, figure, rng), _resampled(others, figure, rng)
-        ratios.append(mine / theirs if theirs else 1.0)
-    mean, other = _mean(runs, figure), _mean(others, figure)
-    return _around(mean / other if other else 1.0, sorted(ratios))
+    draws = [(_resampled(runs, figure, rng), _resampled(others, figure, rng)) for _ in range(rounds)]
+    return _around_ratio(_mean(runs, figure), _mean(others, figure), draws)
 
 
 def paired_ratio(
@@ -66,16 +62,21 @@ def paired_ratio(
     """:func:`ratio` where all are runs of one load, whose samples are of the same requests in the same order: the same
     ones are drawn on both sides, so that how requests differ from one another is no noise."""
     rng, count = random.Random(seed), len(runs[0])
-    ratios = []
+
+    def drawn(each: Sequence[Sequence[T]], places: Sequence[int]) -> float:
+        return _mean([[run[place] for place in places] for run in rng.choices(each, k=len(each))], figure)
+
+    draws = []
     for _ in range(rounds):
         places = rng.choices(range(count), k=count)
-        mine, theirs = (
-            _mean([[run[place] for place in places] for run in rng.choices(each, k=len(each))], figure)
-            for each in (runs, others)
-        )
-        ratios.append(mine / theirs if theirs else 1.0)
-    mean, other = _mean(runs, figure), _mean(others, figure)
-    return _around(mean / other if other else 1.0, sorted(ratios))
+        draws.append((drawn(runs, places), drawn(others, places)))
+    return _around_ratio(_mean(runs, figure), _mean(others, figure), draws)
+
+
+def _around_ratio(mean: float, other: float, draws: Sequence[tuple[float, float]]) -> Interval:
+    """The ratio of two means, and how it varies over draws of both."""
+    ratios = sorted(mine / theirs if theirs else 1.0 for mine, theirs in draws)
+    return _around(mean / other if other else 1.0, ratios)
 
 
 def _mean(runs: Sequence[Sequence[T]], figure: Callable[[Sequence[T]], float]) -> float:

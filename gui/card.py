@@ -46,8 +46,8 @@ class Card(QFrame):
         paint_raised(self)
 
 
-class BlockStory(Card):
-    """A card in three parts: a head, figures, and the block's content, which has no markup."""
+class HeadedCard(Card):
+    """A card in two parts: a head, and figures."""
 
     def __init__(self, parent: QWidget) -> None:
         super().__init__(parent)
@@ -55,13 +55,21 @@ class BlockStory(Card):
         self._body = QLabel()
         self._body.setProperty("role", "muted")
         self._body.setFont(theme.number_font(self._body.font()))
+        self.column.addWidget(self._head)
+        self.column.addWidget(self._body)
+
+
+class BlockStory(HeadedCard):
+    """With a third part: the block's content, which has no markup."""
+
+    def __init__(self, parent: QWidget) -> None:
+        super().__init__(parent)
         self._text = QLabel()
         self._text.setFont(theme.mono_font(-1))
         self._text.setWordWrap(True)
         self._text.setTextFormat(Qt.TextFormat.PlainText)
         self._text.setFixedWidth(36 * theme.GRID)
-        for label in (self._head, self._body, self._text):
-            self.column.addWidget(label)
+        self.column.addWidget(self._text)
 
 
 def paint_raised(widget: QWidget) -> None:

@@ -4,29 +4,18 @@ from __future__ import annotations
 
 import time
 
-from PySide6.QtWidgets import QLabel, QWidget
-
 from ..ipc.telemetry import StepRecord
 from ..ipc.vocabulary import Hold
-from . import quantities, theme, words
-from .card import Card
+from . import quantities, words
+from .card import HeadedCard
 from .i18n import fill_in
 from .link import EngineLink
 
 NAMED = 8  # requests that the card lists by name
 
 
-class StepCard(Card):
+class StepCard(HeadedCard):
     """Who was in a step, how long it took, and who had to wait or give way."""
-
-    def __init__(self, parent: QWidget) -> None:
-        super().__init__(parent)
-        self._head = QLabel()
-        self._body = QLabel()
-        self._body.setProperty("role", "muted")
-        self._body.setFont(theme.number_font(self._body.font()))
-        self.column.addWidget(self._head)
-        self.column.addWidget(self._body)
 
     def write(self, record: StepRecord, link: EngineLink) -> None:
         clock = time.strftime("%H:%M:%S", time.localtime(record.time))

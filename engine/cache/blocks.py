@@ -120,6 +120,10 @@ class BlockPool:
     def by_priority(self, on: bool) -> None:
         self._cached.by_priority = on
 
+    def requeue_cached(self) -> None:
+        """Take in that priorities of cached blocks changed."""
+        self._cached.requeue()
+
     def cached(self) -> list[int]:
         """Cached blocks, the next to be given up first."""
         return self._cached.order().tolist()

@@ -25,7 +25,7 @@ class CachedBlocks:
     """
 
     def __init__(self, priority: np.ndarray, *, by_priority: bool = False) -> None:
-        """``priority`` (int32, one a block) does not change while a block is cached."""
+        """``priority`` (int32, one a block) changes while a block is cached only before :meth:`requeue`."""
         self._priority = priority
         self._by_priority = by_priority
         self._turn = np.zeros(len(priority), np.int64)  # 0: not cached
@@ -44,7 +44,7 @@ class CachedBlocks:
     @by_priority.setter
     def by_priority(self, on: bool) -> None:
         self._by_priority = on
-        self._requeue()
+        self.requeue()
 
     def add(self, blocks: np.ndarray) -> None:
         """``blocks`` are the last to be given up among those of their priorities, in this order."""
@@ -54,7 +54,7 @@ class CachedBlocks:
         self._count += len(blocks)
         self._queue(turns, blocks)
         if self._queued > 2 * self._count + 2 * _PIECE:
-            self._requeue()
+            self.requeue()
 
     def remove(self, blocks: np.ndarray) -> None:
         self._turn[blocks] = 0
@@ -86,7 +86,8 @@ class CachedBlocks:
         """Of different ranks, the lowest goes first."""
         return -self._priority[blocks] if self._by_priority else np.zeros(len(blocks), np.int32)
 
-    def _requeue(self) -> None:
+    def requeue(self) -> None:
+        """Take in that priorities of cached blocks, or what they mean, changed."""
         blocks = self.order()
         self._queues.clear()
         self._queued = 0

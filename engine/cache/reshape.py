@@ -169,7 +169,7 @@ class TierPlan:
         for end, chunks in zip(self._cached, blocks, strict=True):
             self._find_run(end, chunks, pool, renamed)
         pool.drop([block for block in self._cached_blocks() if not pool.index.hashed[block]])
-        pool.by_priority = pool.by_priority  # priorities have changed
+        pool.requeue_cached()
 
     # --- what is kept ------------------------------------------------------------------------------------------------
 
