@@ -108,7 +108,11 @@ def _blocks(starts, context, first, group, window):
 def _one_share(
     query, pool, scales, tables, starts, context, blocks, block_size, window, scale, softcap, sinks, out
 ):  # fmt: skip
-    _share(query, pool, scales, tables, starts, context, blocks, block_size, window, scale, softcap, sinks, out, 0, 1)
+    share, shares = np.int64(0), np.int64(1)  # not literals, for which all would be compiled once more
+    _share(
+        query, pool, scales, tables, starts, context, blocks, block_size, window, scale, softcap, sinks, out, share,
+        shares,
+    )  # fmt: skip
 
 
 @partial(entry, parallel=True)
@@ -118,7 +122,7 @@ def _all_shares(
     for share in prange(shares):
         _share(
             query, pool, scales, tables, starts, context, blocks, block_size, window, scale, softcap, sinks, out,
-            share, shares,
+            np.int64(share), shares,
         )  # fmt: skip
 
 
@@ -235,13 +239,13 @@ def _attend_tile(
 @inner
 def _multiply(together, x, row, step, weights, total, adds):
     if together == 6:
-        multiply_floats(6, x, row, step, weights, total, adds)
+        multiply_floats(6, x, row, step, weights, total, adds, None, 0)
     elif together == 4:
-        multiply_floats(4, x, row, step, weights, total, adds)
+        multiply_floats(4, x, row, step, weights, total, adds, None, 0)
     elif together == 2:
-        multiply_floats(2, x, row, step, weights, total, adds)
+        multiply_floats(2, x, row, step, weights, total, adds, None, 0)
     else:
-        multiply_floats(1, x, row, step, weights, total, adds)
+        multiply_floats(1, x, row, step, weights, total, adds, None, 0)
 
 
 @inner

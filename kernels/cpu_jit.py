@@ -12,19 +12,24 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable
+from hashlib import sha256
+from pathlib import Path
 from typing import Any
 
 import numba
 import numpy as np
-import platformdirs
 import torch
 from numba import njit, types
 from numba.extending import intrinsic
+from platformdirs import user_cache_path
 from torch import Tensor
 
 if not numba.config.CACHE_DIR:
-    # By default numba writes beside the source, and an installed package may be read-only.
-    numba.config.CACHE_DIR = str(platformdirs.user_cache_path("pagedeck") / "numba")
+    # By default numba writes beside the source, and an installed package may be read-only. It asks whether a function's
+    # own file has changed, but compiles in those that it calls in others: each state of all files has its own folder.
+    _sources = b"".join(path.read_bytes() for path in sorted(Path(__file__).parent.glob("cpu*.py")))
+    _folder = user_cache_path("pagedeck") / "numba" / sha256(_sources).hexdigest()[:16]
+    numba.config.CACHE_DIR = str(_folder)
 if numba.config.THREADING_LAYER == "default":
     # The workqueue layer aborts the process when two threads enter it; omp sleeps when OMP_WAIT_POLICY is PASSIVE.
     numba.config.THREADING_LAYER_PRIORITY = ["omp", "tbb", "workqueue"]
@@ -64,9 +69,15 @@ def most_threads() -> int:
     return max(1, min(torch.get_num_threads(), numba.config.NUMBA_NUM_THREADS))
 
 
+@inner
+def worth_sharing(microseconds, threads, wake):
+    """Into how many shares to deal work that takes one thread about so long."""
+    return max(1, min(threads, int(microseconds / wake)))
+
+
 def shares_for(microseconds: float) -> int:
-    """Into how many shares to deal work that takes one thread about so long; sets how many threads take them."""
-    shares = max(1, min(most_threads(), int(microseconds / WAKE)))
+    """:func:`worth_sharing` among the threads there are; sets how many of them take part."""
+    shares: int = worth_sharing.py_func(microseconds, most_threads(), WAKE)
     if shares > 1:
         numba.set_num_threads(shares)
     return shares

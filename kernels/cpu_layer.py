@@ -86,12 +86,12 @@ def _layer(
     kv_heads, head_dim = pool.shape[2:]
     nothing = np.empty((0, 0), residual.dtype)
     normed = np.empty((rows, width), residual.dtype)
-    cpu_rowwise._norm(residual, first, first_eps, nothing, normed, 0, rows)
+    cpu_rowwise.norm_rows(residual, first, first_eps, nothing, normed, 0, rows)
     all_heads = np.empty((rows, heads + 2 * kv_heads, head_dim), residual.dtype)
     _multiply(normed, qkv[0], qkv[1], qkv[2], qkv[3], all_heads.reshape(rows, -1), threads, wake)
     query = np.empty((rows, heads, head_dim), residual.dtype)
     numbers, token = all_heads.reshape(-1), (heads + 2 * kv_heads) * head_dim
-    cpu_rowwise._rotate(
+    cpu_rowwise.rotate_rows(
         numbers, token, head_dim, numbers[heads * head_dim :], token, head_dim,
         numbers[(heads + kv_heads) * head_dim :], token, head_dim, cos, sin, pool, slots, query, 0, rows,
     )  # fmt: skip
@@ -99,15 +99,15 @@ def _layer(
     _attend(query, pool, tables, context, window, block_size, scale, softcap, sinks, attended, threads, wake)
     added = np.empty((rows, width), residual.dtype)
     _multiply(attended.reshape(rows, -1), output[0], output[1], output[2], output[3], added, threads, wake)
-    cpu_rowwise._norm(added, second, second_eps, residual, normed, 0, rows)
+    cpu_rowwise.norm_rows(added, second, second_eps, residual, normed, 0, rows)
     pairs = np.empty((rows, 2 * gates), residual.dtype)
     _multiply(normed, gate_up[0], gate_up[1], gate_up[2], gate_up[3], pairs, threads, wake)
     gated = np.empty((rows, gates), residual.dtype)
-    shares = _shares(gated.size / cpu_rowwise.GATED, threads, wake)
+    shares = cpu_jit.worth_sharing(gated.size / cpu_rowwise.GATED, threads, wake)
     if shares == 1:
-        cpu_rowwise._silu(pairs, gated, 0, rows)
+        cpu_rowwise.silu_rows(pairs, gated, 0, rows)
     else:
-        cpu_rowwise._silu_shares(pairs, gated, shares)
+        cpu_rowwise.silu_shares(pairs, gated, shares)
     _multiply(gated, down[0], down[1], down[2], down[3], added, threads, wake)
     for t in range(rows):
         for i in range(width):
@@ -117,17 +117,17 @@ def _layer(
 @inner
 def _multiply(x, values, scales, minimums, bias, out, threads, wake):
     if scales is None:
-        shares = _shares(values.size * max(2, len(x)) / cpu_packed.WEIGHTS_PER_MICROSECOND, threads, wake)
+        shares = cpu_jit.worth_sharing(values.size * max(2, len(x)) / cpu_packed.WEIGHTS_PER_MICROSECOND, threads, wake)
         if shares == 1:
-            cpu_packed._product(x, values, bias, out, 0, len(values), 0, len(x))
+            cpu_packed.product(x, values, bias, out, 0, len(values), 0, len(x))
         else:
-            cpu_packed._product_shares(x, values, bias, out, shares)
+            cpu_packed.product_shares(x, values, bias, out, shares)
     else:
-        shares = _shares(values.size * max(2, len(x)) / cpu_linear.WEIGHTS_PER_MICROSECOND, threads, wake)
+        shares = cpu_jit.worth_sharing(values.size * max(2, len(x)) / cpu_linear.WEIGHTS_PER_MICROSECOND, threads, wake)
         if shares == 1:
-            cpu_linear._product(x, values, scales, minimums, bias, out, 0, len(values), 0, len(x))
+            cpu_linear.product(x, values, scales, minimums, bias, out, 0, len(values), 0, len(x))
         else:
-            cpu_linear._product_shares(x, values, scales, minimums, bias, out, shares)
+            cpu_linear.product_shares(x, values, scales, minimums, bias, out, shares)
 
 
 @inner
@@ -135,16 +135,10 @@ def _attend(query, pool, tables, context, window, block_size, scale, softcap, si
     seen = 0
     for s in range(len(context)):
         seen += min(context[s], window) if window > 0 else context[s]
-    shares = _shares(seen * query.shape[1] * query.shape[2] / cpu_decode.MULTIPLIED, threads, wake)
+    shares = cpu_jit.worth_sharing(seen * query.shape[1] * query.shape[2] / cpu_decode.MULTIPLIED, threads, wake)
     if shares == 1:
-        cpu_decode._one_share(query, pool, None, tables, context, window, block_size, scale, softcap, sinks, out)
+        cpu_decode.attend(query, pool, None, tables, context, window, block_size, scale, softcap, sinks, out)
     else:
-        cpu_decode._all_shares(
+        cpu_decode.attend_in_shares(
             query, pool, None, tables, context, window, block_size, scale, softcap, sinks, out, shares
         )
-
-
-@inner
-def _shares(microseconds, threads, wake):
-    """As :func:`.cpu_jit.shares_for`."""
-    return max(1, min(threads, int(microseconds / wake)))

@@ -128,9 +128,9 @@ def quantized_linear(x: Tensor, weight: QuantizedWeight, bias: Tensor | None = N
     arguments = (rows, weight.values, weight.scales, weight.minimums, offset, out)
     shares = shares_for(weight.values.size * max(2, len(rows)) / WEIGHTS_PER_MICROSECOND)
     if shares == 1:
-        _product(*arguments, 0, len(weight.values), 0, len(rows))
+        product(*arguments, 0, len(weight.values), 0, len(rows))
     else:
-        _product_shares(*arguments, shares)
+        product_shares(*arguments, shares)
     result = torch.from_numpy(out)
     return result if x.dtype == torch.float32 else result.to(x.dtype)
 
@@ -141,26 +141,26 @@ def compile_linear(bits: int) -> None:
     rows, out = np.zeros((2, GROUP), np.float32), np.zeros((2, OUTPUTS), np.float32)
     for bias in (None, out[0]):
         arguments = (rows, weight.values, weight.scales, weight.minimums, bias, out)
-        _product(*arguments, 0, 1, 0, 2)
-        _product_shares(*arguments, 2)
+        product(*arguments, 0, 1, 0, 2)
+        product_shares(*arguments, 2)
 
 
 @partial(entry, parallel=True)
-def _product_shares(x, values, scales, minimums, bias, out, shares):
+def product_shares(x, values, scales, minimums, bias, out, shares):
     tiles, rows = len(values), len(x)
     for share in prange(shares):
         if rows < ROWS_TO_SHARE * shares:
-            _product(
+            product(
                 x, values, scales, minimums, bias, out, tiles * share // shares, tiles * (share + 1) // shares, 0, rows
             )
         else:  # so that each rounds only its own rows
-            _product(
+            product(
                 x, values, scales, minimums, bias, out, 0, tiles, rows * share // shares, rows * (share + 1) // shares
             )
 
 
 @entry
-def _product(x, values, scales, minimums, bias, out, first_tile, last_tile, first_row, last_row):
+def product(x, values, scales, minimums, bias, out, first_tile, last_tile, first_row, last_row):
     groups = scales.shape[1]
     x, out = x[first_row:last_row], out[first_row:last_row]
     integers, steps, sums = _round_rows(x, groups)

@@ -9,6 +9,7 @@ import numpy as np
 
 from .cpu_jit import Array, inner
 
+SCALE_BYTES = 16  # of an int8 row, behind its numbers
 FLOAT8_BIAS = 2.0**120  # by which float8's exponent is too small once its bits stand in a float32
 
 
@@ -30,8 +31,9 @@ def find_slots(table, start, count, block_size, slots):
 
 @inner
 def read_rows(pool, scales, plane, slots, count, kv_head, out):
-    """One head's keys (``plane`` 0) or values (1) at ``count`` slots, as numbers: ``out`` [>= count, D]."""
-    rows, width = pool[plane], out.shape[1]
+    """One head's keys (``plane`` 0) or values (1) at ``count`` slots, as numbers: ``out`` [>= count, >= D]."""
+    rows = pool[plane]
+    width = rows.shape[2] if scales is None or scales.ndim == 1 else rows.shape[2] - SCALE_BYTES
     if scales is None:
         for i in range(count):
             row, numbers = rows[slots[i], kv_head], out[i]

@@ -27,7 +27,7 @@ def rms_norm(x: Tensor, weight: Tensor, eps: float, residual: Tensor | None) -> 
     arguments = (rows, rows_of(weight, x.dtype), eps, added, out)
     shares = shares_for(rows.size / NORMED)
     if shares == 1:
-        _norm(*arguments, 0, len(rows))
+        norm_rows(*arguments, 0, len(rows))
     else:
         _norm_shares(*arguments, shares)
     return torch.from_numpy(out)
@@ -39,9 +39,9 @@ def silu_mul(gate_up: Tensor) -> Tensor:
     out = np.empty((len(rows), rows.shape[1] // 2), rows.dtype)
     shares = shares_for(out.size / GATED)
     if shares == 1:
-        _silu(rows, out, 0, len(rows))
+        silu_rows(rows, out, 0, len(rows))
     else:
-        _silu_shares(rows, out, shares)
+        silu_shares(rows, out, shares)
     return torch.from_numpy(out)
 
 
@@ -63,7 +63,7 @@ def rotate_and_write_kv(
     )  # fmt: skip
     shares = shares_for((out.size + 2 * key.numel()) / ROTATED)
     if shares == 1:
-        _rotate(*arguments, 0, len(out))
+        rotate_rows(*arguments, 0, len(out))
     else:
         _rotate_shares(*arguments, shares)
     return torch.from_numpy(out)
@@ -91,11 +91,11 @@ def compile_rowwise(head_dim: int, dtype: torch.dtype) -> None:
 @partial(entry, parallel=True)
 def _norm_shares(x, weight, eps, residual, out, shares):
     for share in prange(shares):
-        _norm(x, weight, eps, residual, out, len(x) * share // shares, len(x) * (share + 1) // shares)
+        norm_rows(x, weight, eps, residual, out, len(x) * share // shares, len(x) * (share + 1) // shares)
 
 
 @entry
-def _norm(x, weight, eps, residual, out, first, last):
+def norm_rows(x, weight, eps, residual, out, first, last):
     width = x.shape[1]
     for t in range(first, last):
         row = x[t]
@@ -112,13 +112,13 @@ def _norm(x, weight, eps, residual, out, first, last):
 
 
 @partial(entry, parallel=True)
-def _silu_shares(gate_up, out, shares):
+def silu_shares(gate_up, out, shares):
     for share in prange(shares):
-        _silu(gate_up, out, len(out) * share // shares, len(out) * (share + 1) // shares)
+        silu_rows(gate_up, out, len(out) * share // shares, len(out) * (share + 1) // shares)
 
 
 @entry
-def _silu(gate_up, out, first, last):
+def silu_rows(gate_up, out, first, last):
     width = out.shape[1]
     one = out.dtype.type(1)
     decay = np.empty(TILE, out.dtype)
@@ -140,14 +140,14 @@ def _rotate_shares(
     query, q_token, q_head, key, k_token, k_head, value, v_token, v_head, cos, sin, pool, slots, out, shares
 ):  # fmt: skip
     for share in prange(shares):
-        _rotate(
+        rotate_rows(
             query, q_token, q_head, key, k_token, k_head, value, v_token, v_head, cos, sin, pool, slots, out,
             len(out) * share // shares, len(out) * (share + 1) // shares,
         )  # fmt: skip
 
 
 @entry
-def _rotate(
+def rotate_rows(
     query, q_token, q_head, key, k_token, k_head, value, v_token, v_head, cos, sin, pool, slots, out, first, last
 ):  # fmt: skip
     for t in range(first, last):

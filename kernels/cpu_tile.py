@@ -1,9 +1,5 @@
-"""The innermost products of :mod:`.cpu_linear`, :mod:`.cpu_packed` and :mod:`.cpu_chunks`, written in LLVM's language:
-their sums must stay in registers.
-
-Plain loops over small arrays do not: the compiler keeps such arrays in memory. The vectors here are of general width
-and operations of general kind, which LLVM turns into what the processor has; on x86 pairs of 16-bit products become
-one instruction.
+"""The innermost products of :mod:`.cpu_linear`, :mod:`.cpu_packed` and :mod:`.cpu_chunks`, written in LLVM's language
+(:mod:`.cpu_emitter`). On x86 pairs of 16-bit products become one instruction.
 """
 
 # What numba and llvmlite pass around has no types that a checker could know.
@@ -19,6 +15,7 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
+from .cpu_emitter import FLOAT, HALF, I8, I16, I32, Emitter
 from .cpu_jit import EXP2, LOG2_E, inner
 
 GROUP = 32  # inputs that share a scale
@@ -27,9 +24,7 @@ OUTPUTS = 16  # of a tile
 LANES = 8  # outputs in one vector
 VECTORS = OUTPUTS // LANES
 BLOCK = 6  # the most rows multiplied together: their sums and two vectors of weights fill the registers
-
-I8, I16, I32, I64 = ir.IntType(8), ir.IntType(16), ir.IntType(32), ir.IntType(64)
-HALF, FLOAT = ir.HalfType(), ir.FloatType()
+LONG = 4  # rows with which multiplying takes long enough to bring a part of the next tile near meanwhile
 
 
 @intrinsic(prefer_literal=True)
@@ -49,15 +44,16 @@ def multiply_group(typing, count, x, t, steps, sums, values, scales, minimums, t
 
 
 @intrinsic(prefer_literal=True)
-def multiply_floats(typing, count, x, row, step, weights, total, adds):
+def multiply_floats(typing, count, x, row, step, weights, total, adds, coming, part):
     """Put into ``total`` float32 [>= count, 16] the products of ``count`` rows with ``weights`` float32 [K, 16], or add
-    them where ``adds`` is 1. Number k of row r is ``x[r * row + k * step]``. ``count``, ``adds`` must be literals."""
+    them where ``adds`` is 1. Number k of row r is ``x[r * row + k * step]``. ``count``, ``adds`` must be literals.
+    ``coming`` is None or what is read next, of which the first K times ``part`` bytes are brought near meanwhile."""
     if not isinstance(count, types.IntegerLiteral) or not isinstance(adds, types.IntegerLiteral):
         return None
-    signature = types.void(count, x, row, step, weights, total, adds)
+    signature = types.void(count, x, row, step, weights, total, adds, coming, part)
 
     def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        names = ("x", "row", "step", "weights", "total", "adds")
+        names = ("x", "row", "step", "weights", "total", "adds", "coming", "part")
         emitter = _FloatEmitter(context, builder, names, signature.args[1:], arguments[1:], count.literal_value)
         emitter.emit(bool(adds.literal_value))
         return context.get_dummy_value()
@@ -100,106 +96,53 @@ def store_tile(total, count, bias, out, t, start):
                 target[j] += offsets[j]
 
 
-class _Emitter:
-    """Writes instructions that work on vectors of eight outputs."""
-
-    def __init__(self, context: Any, builder: Any, names: Any, kinds: Any, arguments: Any, rows: int) -> None:
-        self.builder = builder
-        self.rows = rows
-        self.of: dict[str, Any] = {}
-        for name, kind, argument in zip(names, kinds, arguments, strict=True):
-            if isinstance(kind, types.Array):
-                self.of[name] = context.make_array(kind)(context, builder, argument)
-            elif kind != types.none:
-                self.of[name] = context.cast(builder, argument, kind, types.int64)
-
-    def _number(self, value: int) -> Any:
-        return ir.Constant(I64, value)
-
-    def _halves(self, name: str, at: Any) -> Any:
-        """Eight half-precision numbers as float32."""
-        bits = self._load(name, I16, at, LANES, 2)
-        return self.builder.fpext(self.builder.bitcast(bits, ir.VectorType(HALF, LANES)), ir.VectorType(FLOAT, LANES))
-
-    def _load(self, name: str, element: Any, at: Any, count: int, align: int) -> Any:
-        return self.builder.load(self._address(name, element, at, count), align=align)
-
-    def _address(self, name: str, element: Any, at: Any, count: int) -> Any:
-        b = self.builder
-        base = b.bitcast(self.of[name].data, element.as_pointer())
-        return b.bitcast(b.gep(base, [at]), ir.VectorType(element, count).as_pointer())
-
-    def _splat(self, number: Any, element: Any) -> Any:
-        b = self.builder
-        vector = ir.VectorType(element, LANES)
-        single = b.insert_element(ir.Constant(vector, ir.Undefined), number, ir.Constant(I32, 0))
-        return b.shuffle_vector(single, single, ir.Constant(ir.VectorType(I32, LANES), [0] * LANES))
-
-    def _fma(self, a: Any, c: Any, total: Any) -> Any:
-        b = self.builder
-        vector = ir.VectorType(FLOAT, LANES)
-        function = cgutils.get_or_insert_function(
-            b.module, ir.FunctionType(vector, [vector] * 3), f"llvm.fmuladd.v{LANES}f32"
-        )
-        return b.call(function, [a, c, total])
-
-    def _zeros(self, element: Any) -> list[list[Any]]:
-        """A vector of sums for each row and half of the tile."""
-        zero = ir.Constant(ir.VectorType(element, LANES), None)
-        sums = [[cgutils.alloca_once_value(self.builder, zero) for _ in range(VECTORS)] for _ in range(self.rows)]
-        for line in sums:
-            for each in line:
-                self.builder.store(zero, each)
-        return sums
-
-
-class _FloatEmitter(_Emitter):
+class _FloatEmitter(Emitter):
     """Writes one :func:`multiply_floats`."""
 
     def emit(self, adds: bool) -> None:
         b = self.builder
         inputs = b.extract_value(self.of["weights"].shape, 0)
         places = [
-            [self._address("total", FLOAT, self._number(r * OUTPUTS + v * LANES), LANES) for v in range(VECTORS)]
+            [self.address("total", FLOAT, self.number(r * OUTPUTS + v * LANES), LANES) for v in range(VECTORS)]
             for r in range(self.rows)
         ]
-        sums = self._zeros(FLOAT)
+        sums = self.zeros(FLOAT, VECTORS)
         if adds:
             for line, targets in zip(sums, places, strict=True):
                 for each, target in zip(line, targets, strict=True):
                     b.store(b.load(target, align=4), each)
-        rows = [b.mul(self.of["row"], self._number(r)) for r in range(self.rows)]
+        rows = [b.mul(self.of["row"], self.number(r)) for r in range(self.rows)]
         with cgutils.for_range(b, inputs) as loop:
-            at = b.mul(loop.index, self._number(OUTPUTS))
-            weights = [
-                self._load("weights", FLOAT, b.add(at, self._number(v * LANES)), LANES, 4) for v in range(VECTORS)
-            ]
+            at = b.mul(loop.index, self.number(OUTPUTS))
+            weights = [self.load("weights", FLOAT, b.add(at, self.number(v * LANES)), LANES, 4) for v in range(VECTORS)]
+            if "coming" in self.of:
+                self.prefetch("coming", b.mul(loop.index, self.of["part"]))
             number = b.mul(loop.index, self.of["step"])
             for row, line in zip(rows, sums, strict=True):
-                x = self._splat(b.load(b.gep(self.of["x"].data, [b.add(row, number)])), FLOAT)
+                x = self.splat(self.scalar("x", b.add(row, number)))
                 for each, weight in zip(line, weights, strict=True):
-                    b.store(self._fma(x, weight, b.load(each)), each)
+                    b.store(self.fma(x, weight, b.load(each)), each)
         for line, targets in zip(sums, places, strict=True):
             for each, target in zip(line, targets, strict=True):
                 b.store(b.load(each), target, align=4)
 
 
-class _SoftmaxEmitter(_Emitter):
+class _SoftmaxEmitter(Emitter):
     """Writes one :func:`soften_lanes`."""
 
     def emit(self) -> None:
         b = self.builder
-        largest = [self._load("largest", FLOAT, self._number(v * LANES), LANES, 4) for v in range(VECTORS)]
-        (sums,) = self._zeros(FLOAT)
+        largest = [self.load("largest", FLOAT, self.number(v * LANES), LANES, 4) for v in range(VECTORS)]
+        (sums,) = self.zeros(FLOAT, VECTORS)
         with cgutils.for_range(b, self.of["count"]) as loop:
             for v, (most, each) in enumerate(zip(largest, sums, strict=True)):
-                at = b.add(b.mul(loop.index, self._number(OUTPUTS)), self._number(v * LANES))
-                address = self._address("scores", FLOAT, at, LANES)
+                at = b.add(b.mul(loop.index, self.number(OUTPUTS)), self.number(v * LANES))
+                address = self.address("scores", FLOAT, at, LANES)
                 power = self._exponential(b.fsub(b.load(address, align=4), most))
                 b.store(power, address, align=4)
                 b.store(b.fadd(b.load(each), power), each)
         for v, each in enumerate(sums):
-            address = self._address("total", FLOAT, self._number(v * LANES), LANES)
+            address = self.address("total", FLOAT, self.number(v * LANES), LANES)
             b.store(b.fadd(b.load(address, align=4), b.load(each)), address, align=4)
 
     def _exponential(self, x: Any) -> Any:
@@ -212,7 +155,7 @@ class _SoftmaxEmitter(_Emitter):
         fraction = b.fsub(exponent, rounded)
         power = self._floats(EXP2[0])
         for coefficient in EXP2[1:]:
-            power = self._fma(power, fraction, self._floats(coefficient))
+            power = self.fma(power, fraction, self._floats(coefficient))
         bits = b.shl(b.add(b.fptosi(rounded, whole), self._whole(127)), self._whole(23))
         return b.fmul(power, b.bitcast(bits, real))
 
@@ -223,7 +166,7 @@ class _SoftmaxEmitter(_Emitter):
         return ir.Constant(ir.VectorType(I32, LANES), [number] * LANES)
 
 
-class _GroupEmitter(_Emitter):
+class _GroupEmitter(Emitter):
     """Writes one :func:`multiply_group`."""
 
     def emit(self) -> None:
@@ -231,30 +174,36 @@ class _GroupEmitter(_Emitter):
         self.bits = 4 if "minimums" in self.of else 8
         groups = b.extract_value(self.of["scales"].shape, 1)
         weights = b.add(b.mul(self.of["tile"], groups), self.of["group"])
-        inputs = b.add(b.mul(self.of["t"], groups), b.mul(self.of["group"], self._number(self.rows)))
-        sums = self._zeros(I32)
+        inputs = b.add(b.mul(self.of["t"], groups), b.mul(self.of["group"], self.number(self.rows)))
+        sums = self.zeros(I32, VECTORS)
         halves = 8 // self.bits
-        with cgutils.for_range(b, self._number(PAIRS // halves)) as loop:
+        with cgutils.for_range(b, self.number(PAIRS // halves)) as loop:
             start = b.add(
-                b.mul(weights, self._number(GROUP * OUTPUTS // halves)),
-                b.mul(loop.index, self._number(OUTPUTS * 2)),
+                b.mul(weights, self.number(GROUP * OUTPUTS // halves)),
+                b.mul(loop.index, self.number(OUTPUTS * 2)),
             )
+            if self.bits == 8 and self.rows >= LONG:  # with 4 bits there is next to nothing to wait for
+                self.prefetch("values", b.add(start, b.mul(groups, self.number(GROUP * OUTPUTS))))
             packed = [
-                self._load("values", I8, b.add(start, self._number(2 * LANES * v)), 2 * LANES, 1)
-                for v in range(VECTORS)
+                self.load("values", I8, b.add(start, self.number(2 * LANES * v)), 2 * LANES, 1) for v in range(VECTORS)
             ]
             for half in range(halves):
-                pair = b.add(loop.index, self._number(half * PAIRS // 2))
+                pair = b.add(loop.index, self.number(half * PAIRS // 2))
                 self._pair(sums, [self._weights(each, half) for each in packed], inputs, pair)
         self._scale(sums, weights, inputs)
+
+    def _halves(self, name: str, at: Any) -> Any:
+        """Eight half-precision numbers as float32."""
+        bits = self.load(name, I16, at, LANES, 2)
+        return self.builder.fpext(self.builder.bitcast(bits, ir.VectorType(HALF, LANES)), ir.VectorType(FLOAT, LANES))
 
     def _pair(self, sums: Any, weights: Any, inputs: Any, pair: Any) -> None:
         """Add the products of one pair of inputs, which stands repeated for all outputs of a vector."""
         b = self.builder
-        first = b.add(b.mul(inputs, self._number(PAIRS)), b.mul(pair, self._number(self.rows)))
+        first = b.add(b.mul(inputs, self.number(PAIRS)), b.mul(pair, self.number(self.rows)))
         for r, line in enumerate(sums):
-            address = b.gep(b.bitcast(self.of["x"].data, I32.as_pointer()), [b.add(first, self._number(r))])
-            x = b.bitcast(self._splat(b.load(address, align=4), I32), ir.VectorType(I16, 2 * LANES))
+            address = b.gep(b.bitcast(self.of["x"].data, I32.as_pointer()), [b.add(first, self.number(r))])
+            x = b.bitcast(self.splat(b.load(address, align=4)), ir.VectorType(I16, 2 * LANES))
             for each, weight in zip(line, weights, strict=True):
                 b.store(b.add(b.load(each), self._pair_products(x, weight)), each)
 
@@ -273,12 +222,7 @@ class _GroupEmitter(_Emitter):
         b = self.builder
         wide = ir.VectorType(I32, 2 * LANES)
         products = b.mul(b.sext(a, wide), b.sext(c, wide))
-        even, odd = (
-            b.shuffle_vector(
-                products, products, ir.Constant(ir.VectorType(I32, LANES), [2 * i + k for i in range(LANES)])
-            )
-            for k in (0, 1)
-        )
+        even, odd = (self.shuffle(products, products, [2 * i + k for i in range(LANES)]) for k in (0, 1))
         return b.add(even, odd)
 
     def _scale(self, sums: Any, weights: Any, inputs: Any) -> None:
@@ -286,14 +230,14 @@ class _GroupEmitter(_Emitter):
         b = self.builder
         real = ir.VectorType(FLOAT, LANES)
         for v in range(VECTORS):
-            at = b.add(b.mul(weights, self._number(OUTPUTS)), self._number(v * LANES))
+            at = b.add(b.mul(weights, self.number(OUTPUTS)), self.number(v * LANES))
             scale = self._halves("scales", at)
             minimum = self._halves("minimums", at) if self.bits == 4 else None
             for r, line in enumerate(sums):
-                row = b.add(inputs, self._number(r))
-                step = self._splat(b.load(b.gep(self.of["steps"].data, [row])), FLOAT)
-                address = self._address("total", FLOAT, self._number(r * OUTPUTS + v * LANES), LANES)
-                total = self._fma(b.sitofp(b.load(line[v]), real), b.fmul(scale, step), b.load(address, align=4))
+                row = b.add(inputs, self.number(r))
+                step = self.splat(self.scalar("steps", row))
+                address = self.address("total", FLOAT, self.number(r * OUTPUTS + v * LANES), LANES)
+                total = self.fma(b.sitofp(b.load(line[v]), real), b.fmul(scale, step), b.load(address, align=4))
                 if minimum is not None:
-                    total = self._fma(minimum, self._splat(b.load(b.gep(self.of["sums"].data, [row])), FLOAT), total)
+                    total = self.fma(minimum, self.splat(self.scalar("sums", row)), total)
                 b.store(total, address, align=4)
