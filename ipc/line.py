@@ -127,11 +127,15 @@ class Line:
         return Hello(id=id, client=self._name, numbered=True, pid=os.getpid() if self._connection.local else 0)
 
     def write(self, message: Message) -> bytes:
-        """The frame of a message, which must be sent. Raises :class:`EngineError` (``too_large``) for one that the
-        engine's socket would break the connection over."""
+        """The frame of a message, which must be sent. Raises :class:`EngineError` for one that the engine's socket
+        would break the connection over (``too_large``), and for one that no frame can say (``invalid``): a number
+        beyond 64 bits, half a character."""
         if self._turned_away is not None:  # there may be room by now
             self._begin_anew(self._turned_away)
-        frame = self._ledger.write(message)
+        try:
+            frame = self._ledger.write(message)
+        except (OverflowError, UnicodeEncodeError, TypeError) as error:
+            raise EngineError(f"The message cannot be sent: {error}.", code="invalid") from error
         if len(frame) > protocol.MAX_MESSAGE_BYTES:
             text = f"The message has {len(frame):,} bytes; an engine takes up to {protocol.MAX_MESSAGE_BYTES:,}."
             raise EngineError(text, code="too_large")

@@ -302,6 +302,16 @@ def test_a_message_too_large_is_refused_here_and_harms_nothing_else(
         assert error.value.code == "too_large" and other.text() == "ab"
 
 
+def test_what_no_message_can_say_is_refused_here_and_harms_nothing_else(board: Callable[..., Any]) -> None:
+    made = board()
+    made.answer(echo)
+    with Client(made.connection) as client:
+        for ask in (lambda: client.reconfigure({"threads": 10**30}), lambda: client.submit("half a \ud83d").text()):
+            with pytest.raises(EngineError, match="cannot be sent") as error:
+                ask()
+            assert error.value.code == "invalid" and client.submit("a b").text() == "ab"
+
+
 def test_pings_are_answered_while_the_core_is_busy(board: Callable[..., Any]) -> None:
     made = board()  # nobody takes from its inbox
     socket = raw_client(made.connection)
