@@ -14,14 +14,14 @@ from PySide6.QtWidgets import QApplication
 from .. import __version__
 from ..ipc.collector import calm
 from . import theme
-from .attached_link import AttachedLink, Source
-from .attached_window import AttachedWindow
+from .attached.link import AttachedLink, Source
+from .attached.window import AttachedWindow
 from .i18n import Languages, parse_language
 from .icons import app_icon
 from .link import EngineLink
 from .main_window import MainWindow
 from .presence import Presence, show_running
-from .recording import check
+from .recording.file import check
 from .session import EngineSession
 
 
@@ -66,7 +66,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     languages = Languages()
     languages.switch(parse_language(options.language or _stored(settings, "window/language")))
-    theme.current().set_mode(options.theme or _stored(settings, "window/theme") or "system")
+    theme.current().set_mode(options.theme or stored_theme(settings))
     if options.attach is not None:
         source = Source(options.attach, options.attach_replay, options.attach_metrics, options.attach_bind)
         return _show_attached(app, source)
@@ -124,6 +124,12 @@ def _show_attached(app: QApplication, source: Source) -> int:
 def _stored(settings: QSettings, key: str) -> str | None:
     value = settings.value(key)
     return value if isinstance(value, str) else None
+
+
+def stored_theme(settings: QSettings) -> str:
+    """The theme that was chosen last; the system's where the file holds none that there is."""
+    stored = _stored(settings, "window/theme")
+    return stored if stored in theme.MODES else "system"
 
 
 def _close_on_signals(window: MainWindow) -> QTimer:

@@ -10,8 +10,8 @@ from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QProgressBar, QPushBu
 
 from . import engine_texts, quantities, theme
 from .i18n import Translated, fill_in
-from .restart import Restart
 from .session import EngineSession
+from .settings.restart import Restart
 from .state import ConnectionState
 
 #: A wait of unknown length shows its age, so that nobody looks at a spinner and wonders.
@@ -125,7 +125,7 @@ class Banner(Translated, QFrame):
         if killed_by == KILLED:
             return self.tr("The engine was killed."), self.tr(
                 "Most often the system does this when memory runs out. Restart it with fewer blocks (Settings, "
-                "num_blocks) or a smaller model, or close other programs first."
+                "Device blocks) or a smaller model, or close other programs first."
             )
         if killed_by in CRASHES:
             title = fill_in(self.tr("The engine crashed (signal %1)."), str(killed_by))

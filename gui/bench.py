@@ -24,9 +24,9 @@ def frame_times(num_blocks: int, frames: int, *, moving: bool = False, ghost: st
 
     from ..ipc.protocol import SnapshotReply
     from ..ipc.telemetry import TOPIC_BLOCKS, BlocksUpdate, RequestRow, TierBlocks
-    from .block_map import BlockMap
-    from .ghosts import GhostKind
     from .link import EngineLink
+    from .map.block_map import BlockMap
+    from .map.ghosts import GhostKind
     from .selection import Selection
 
     app = QApplication.instance() or QApplication([])

@@ -4,38 +4,42 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from PySide6.QtCore import QStandardPaths, Qt, Signal
 from PySide6.QtGui import QAction, QKeySequence
 from PySide6.QtWidgets import QFileDialog, QMenu, QWidget
 
-from . import engine_texts, export, quantities
-from .attach_dialog import AttachDialog
-from .attached_link import AttachedLink
-from .attached_window import AttachedWindow
+from . import engine_texts, quantities
+from .attached.dialog import AttachDialog
+from .attached.link import AttachedLink
+from .attached.window import AttachedWindow
 from .i18n import Translated, fill_in
-from .player import Player
-from .recorder import Recorder
-from .recording import SUFFIX
+from .map.block_map import BlockMap
+from .recording import export
+from .recording.file import SUFFIX
+from .recording.player import Player
+from .recording.recorder import Recorder
 from .session import EngineSession
+from .whole_file import write_whole
 
 
 class FileMenu(Translated, QMenu):
     """The menu, and what its entries do. ``said`` tells a sentence for the status bar and its level."""
 
-    said = Signal(str, str)
+    said = Signal(object, str)  # Said
     resultsChosen = Signal(object)  # Path
     shortcutsAsked = Signal()
     welcomeAsked = Signal()
     quitAsked = Signal()
 
     def __init__(
-        self, session: EngineSession, recorder: Recorder, player: Player, shown: QWidget, parent: QWidget | None = None
+        self, session: EngineSession, recorder: Recorder, player: Player, map: BlockMap, parent: QWidget | None = None
     ) -> None:
-        """``shown``: what a picture is made of."""
+        """``map``: what a picture is made of."""
         super().__init__(parent)
-        self._session, self._recorder, self._player, self._shown = session, recorder, player, shown
+        self._session, self._recorder, self._player, self._map = session, recorder, player, map
         self.record = QAction(self, checkable=True)
         self.record.setShortcut(QKeySequence("Ctrl+R"))
         self.record.triggered.connect(self.toggle_recording)
@@ -58,7 +62,7 @@ class FileMenu(Translated, QMenu):
         recorder.changed.connect(self.show_state)
         recorder.failed.connect(self._recording_failed)
         player.changed.connect(self.show_state)
-        player.failed.connect(lambda error: self.said.emit(self._why(error), "error"))
+        player.failed.connect(lambda error: self.said.emit(partial(self._why, error), "error"))
         session.changed.connect(self.show_state)
         self.retranslate()
         self.show_state()
@@ -94,16 +98,15 @@ class FileMenu(Translated, QMenu):
         path, lasted = self._recorder.path, self._recorder.elapsed_ms / 1000
         self._recorder.stop()
         if path is not None and path.exists():
-            size = quantities.size(path.stat().st_size)
-            text = self.tr("Recorded %1 to %2 (%3)")
-            self.said.emit(fill_in(text, quantities.duration(lasted), str(path), size), "info")
+            parts = quantities.duration(lasted), str(path), quantities.size(path.stat().st_size)
+            self.said.emit(lambda: fill_in(self.tr("Recorded %1 to %2 (%3)"), *parts), "info")
 
     def open(self, path: Path) -> None:
         """Show a recording; say why where that cannot be."""
         try:
             self._player.open(path)
         except (ValueError, OSError) as error:
-            self.said.emit(self._why(error), "error")
+            self.said.emit(partial(self._why, error), "error")
 
     def choose_recording(self) -> None:
         name, _ = QFileDialog.getOpenFileName(
@@ -118,8 +121,11 @@ class FileMenu(Translated, QMenu):
             self.resultsChosen.emit(Path(name))
 
     def _recording_failed(self, error: OSError, path: Path) -> None:
-        text = self.tr("The recording ended: %1. What was recorded until then is in %2.")
-        self.said.emit(fill_in(text, self._reason(error), str(path)), "error")
+        def said() -> str:
+            text = self.tr("The recording ended: %1. What was recorded until then is in %2.")
+            return fill_in(text, self._reason(error), str(path))
+
+        self.said.emit(said, "error")
 
     # --- other servers --------------------------------------------------------------------------------------------
 
@@ -144,7 +150,7 @@ class FileMenu(Translated, QMenu):
 
     def save_picture(self, path: Path) -> None:
         """The map as it is shown. Raises ``OSError``."""
-        if not self._shown.grab().save(str(path), "PNG"):
+        if not self._map.picture().save(str(path), "PNG"):
             raise OSError(errno.EIO, self.tr("the picture could not be written"))
 
     def save_requests(self, path: Path) -> None:
@@ -171,12 +177,11 @@ class FileMenu(Translated, QMenu):
     def save(self, path: Path, save: Callable[[Path], None]) -> None:
         """Write a file and say so, or say why not."""
         try:
-            save(path)
+            write_whole(path, save)
         except OSError as error:
-            text = fill_in(self.tr("%1 was not written: %2"), str(path), self._reason(error))
-            self.said.emit(text, "error")
+            self.said.emit(partial(self._not_written, path, error), "error")
         else:
-            self.said.emit(fill_in(self.tr("Exported to %1"), str(path)), "info")
+            self.said.emit(lambda: fill_in(self.tr("Exported to %1"), str(path)), "info")
 
     # --- words ----------------------------------------------------------------------------------------------------
 
@@ -184,6 +189,9 @@ class FileMenu(Translated, QMenu):
         if isinstance(error, OSError):
             return fill_in(self.tr("The recording could not be read: %1"), self._reason(error))
         return engine_texts.say(str(error))
+
+    def _not_written(self, path: Path, error: OSError) -> str:
+        return fill_in(self.tr("%1 was not written: %2"), str(path), self._reason(error))
 
     def _reason(self, error: OSError) -> str:
         if error.errno == errno.ENOSPC:

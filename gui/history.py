@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
@@ -34,6 +34,12 @@ class History:
     def column(self, name: str) -> np.ndarray:
         """float64 ``[len(self)]``, oldest first; a view, valid until the next append."""
         return self._data[self._index[name], self._end - len(self) : self._end]
+
+    def table(self, names: Sequence[str], start: int, stop: int) -> np.ndarray:
+        """float64 ``[len(names), stop - start]``: a copy of the rows from ``start`` (0 is the oldest kept) to
+        ``stop``."""
+        first = self._end - len(self)
+        return self._data[[self._index[name] for name in names], first + start : first + stop]
 
     def clear(self) -> None:
         self._end = self.total = 0

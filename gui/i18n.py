@@ -6,6 +6,7 @@ Installing a translator makes Qt send ``LanguageChange`` to every widget; each w
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,6 +15,9 @@ from PySide6.QtCore import QCoreApplication, QEvent, QLibraryInfo, QLocale, QTra
 from PySide6.QtWidgets import QWidget
 
 from .. import assets
+
+#: A sentence that is kept, and worded anew in the language of each moment.
+Said = Callable[[], str]
 
 
 def QT_TRANSLATE_NOOP(context: str, text: str) -> str:

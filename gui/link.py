@@ -59,7 +59,7 @@ from .state import ConnectionState, EngineView
 
 LINGER_MS = 50  # for the goodbye to leave; a local engine has it at once
 FRAME_MS = 33  # between two deliveries to the GUI thread
-REST_MS = FRAME_MS // 2  # between two looks at the sockets, however much comes: a delivery needs no more
+REST_MS = FRAME_MS // 2  # between two looks at the sockets, and after a delivery, however much comes
 READ_MAX = 1_000  # messages that one look takes from a socket
 TICK_MS = 250  # between two looks at the engine's health
 NOT_ANSWERING_S = 2.0
@@ -285,7 +285,8 @@ class EngineLink(QObject):
         self._changed: set[str] = set()
         self._stop_asked = False
         self._beat = 0.0
-        self._frame = QTimer(self, interval=FRAME_MS, singleShot=True)
+        self._due = 0.0  # monotonic seconds; when the next delivery may be
+        self._frame = QTimer(self, singleShot=True)
         self._frame.timeout.connect(self._deliver)
         self._tick = QTimer(self, interval=TICK_MS)
         self._tick.timeout.connect(self._check)
@@ -397,10 +398,17 @@ class EngineLink(QObject):
     # --- deliveries -----------------------------------------------------------------------------------------------
 
     def _schedule(self) -> None:
+        """Deliver as soon as the last delivery is long enough ago."""
         if not self._frame.isActive():
-            self._frame.start()
+            self._frame.start(max(0, round(1000 * (self._due - time.monotonic()))))
 
     def _deliver(self) -> None:
+        began = time.monotonic()
+        self._hand_out()
+        # However much comes and however long it takes, the window has time for its user.
+        self._due = max(began + FRAME_MS / 1000, time.monotonic() + REST_MS / 1000)
+
+    def _hand_out(self) -> None:
         wire = self._wire
         if wire is None:
             return

@@ -25,11 +25,12 @@ from PySide6.QtWidgets import (
 from ..ipc.telemetry import Event
 from . import theme, words
 from .choice import Choice
-from .i18n import Translated, fill_in
+from .i18n import Said, Translated, fill_in
 from .link import EngineLink
 from .plain_cells import Cell, PlainCells
+from .state import EVENTS_KEPT
 
-KEPT = 10_000
+KEPT = EVENTS_KEPT  # lines: of events that are known anyhow
 LEVELS = ("debug", "info", "warning", "error")
 TIME, LEVEL, TEXT = range(3)
 
@@ -44,11 +45,10 @@ _ROOT = QModelIndex()
 class Line:
     time: float  # Unix seconds
     level: str
-    event: Event | None  # worded when it is shown, in the language of that moment
-    text: str = ""
+    said: Event | Said  # worded when it is shown, in the language of that moment
 
     def worded(self) -> str:
-        return words.event(self.event) if self.event is not None else self.text
+        return words.event(self.said) if isinstance(self.said, Event) else self.said()
 
 
 class LogModel(QAbstractTableModel):
@@ -77,7 +77,7 @@ class LogModel(QAbstractTableModel):
             self.reword()
 
     def _append(self, lines: list[Line]) -> None:
-        passing = [line for line in lines if self._passes(line)]
+        passing = [line for line in lines if self._passes(line)][-KEPT:]
         surplus = min(len(self._shown), len(self._shown) + len(passing) - KEPT)
         if surplus > 0:
             self.beginRemoveRows(_ROOT, 0, surplus - 1)
@@ -204,9 +204,9 @@ class LogView(Translated, QWidget):
         self.retranslate()
         self.show_pending()
 
-    def add(self, text: str, level: str = "info") -> None:
+    def add(self, said: Said, level: str = "info") -> None:
         """A line of the app's own."""
-        self._put(Line(time.time(), level, None, text))
+        self._put(Line(time.time(), level, said))
 
     def copy(self) -> None:
         """Copy the selected lines, or all that are shown."""

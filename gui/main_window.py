@@ -3,11 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from PySide6.QtCore import QMimeData, QSettings, QSize, Qt, QTimer, Signal
-from PySide6.QtGui import QAction, QCloseEvent, QColor, QDragEnterEvent, QDropEvent, QKeyEvent, QKeySequence
+from PySide6.QtCore import QByteArray, QMimeData, QSettings, QSize, Qt, QTimer, Signal
+from PySide6.QtGui import (
+    QAction,
+    QCloseEvent,
+    QColor,
+    QDragEnterEvent,
+    QDropEvent,
+    QKeyEvent,
+    QKeySequence,
+    QResizeEvent,
+)
 from PySide6.QtWidgets import (
     QDockWidget,
     QHBoxLayout,
@@ -22,37 +32,38 @@ from PySide6.QtWidgets import (
 
 from ..ipc.telemetry import Event
 from . import theme, tray, words
-from .advice_page import AdvicePage
-from .advisor import Advisor
+from .advice.advisor import Advisor
+from .advice.page import AdvicePage
 from .banner import Banner
-from .batch_view import BatchView
-from .block_map import BlockMap
+from .batch.view import BatchView
 from .card import Still
-from .engine_list import EngineList
-from .engines_page import EnginesPage
+from .engines.engine_list import EngineList
+from .engines.page import EnginesPage
 from .file_menu import FileMenu
-from .i18n import Languages, Translated, fill_in
+from .i18n import Languages, Said, Translated, fill_in
 from .icons import app_icon, icon
-from .inspector import Inspector
-from .latency_view import LatencyView
+from .latency.view import LatencyView
 from .leave_dialog import LeaveDialog
 from .log_view import LogView
-from .measure_page import SUFFIX as RESULTS_SUFFIX
-from .measure_page import MeasurePage
-from .models_page import ModelsPage
+from .map.block_map import BlockMap
+from .measure.page import SUFFIX as RESULTS_SUFFIX
+from .measure.page import MeasurePage
+from .models.page import ModelsPage
 from .paced import Paced
-from .player import Player
-from .playground import Playground
+from .playground.page import Playground
 from .rail import PAGES, Rail
-from .recorder import Recorder
-from .recording import SUFFIX
-from .replay import Replay
-from .replay_bar import ReplayBar
-from .request_table import RequestTable
-from .restart import Outcome, Restart
+from .recording.file import SUFFIX
+from .recording.player import Player
+from .recording.recorder import Recorder
+from .recording.replay import Replay
+from .recording.replay_bar import ReplayBar
+from .requests.inspector import WIDTH as INSPECTOR_WIDTH
+from .requests.inspector import Inspector
+from .requests.table import RequestTable
 from .selection import Selection
 from .session import EngineSession
-from .settings_panel import SettingsPanel
+from .settings.panel import SettingsPanel
+from .settings.restart import Outcome, Restart
 from .shortcuts import Shortcuts
 from .state import ConnectionState
 from .toolbar import Toolbar
@@ -66,6 +77,8 @@ EVENTS_MS = 250
 
 #: How far the left and right keys go in a recording.
 SKIP_MS = 5000
+
+_WIDEST_INSPECTOR = 52 * theme.GRID
 
 _SAID_IN_STATUS = frozenset({"state", "preempted", "finished", "cancelled", "failed"})
 
@@ -114,6 +127,7 @@ class MainWindow(Translated, QMainWindow):
         self.tray = tray.Tray(session, self)
         self._quitting = False
         self._replayed: Replay | None = None  # the recording that is shown
+        self._epoch = link.view.epoch  # of the engine, or of the life in a recording, that is shown
         self._arrange()
         self._make_dock(Inspector(link, self.selection))
         self._make_status()
@@ -143,7 +157,8 @@ class MainWindow(Translated, QMainWindow):
         self.map.sampleRequested.connect(self.send_sample)
         self.map.blockOpened.connect(self.dock.show)
         session.changed.connect(self._session_changed)
-        session.failed.connect(lambda text: self.say(text, "error"))
+        session.failed.connect(lambda said: self.say(said, "error"))
+        link.connectionChanged.connect(self._watch_life)
         link.eventReceived.connect(self._event)
         self.files.said.connect(self.say)
         self.files.quitAsked.connect(self.quit)
@@ -233,24 +248,25 @@ class MainWindow(Translated, QMainWindow):
     def _make_status(self) -> None:
         self.said = QLabel()
         self.said.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
-        self._said_event: Event | None = None  # worded again when the language changes
-        self._say_event = Paced(self._show_event, EVENTS_MS, self)
+        self._said: Said = lambda: ""  # worded again when the language changes
+        self._say_event = Paced(self._show_said, EVENTS_MS, self)
         self.statusBar().addWidget(Still(self.said), 1)
         self.statusBar().setSizeGripEnabled(False)
         self.statusBar().setContentsMargins(2 * theme.GRID, 0, 2 * theme.GRID, 0)
         self._hold = QTimer(self, interval=HOLD_MS, singleShot=True)
 
     def _restore(self) -> None:
-        geometry, state = self._settings.value("window/geometry"), self._settings.value("window/state")
-        if geometry is None or not self.restoreGeometry(geometry):
+        if not self.restoreGeometry(self._kept("window/geometry")):
             self.resize(1280, 800)
-        if state is not None:
-            self.restoreState(state)
-        splitter = self._settings.value("window/splitter")
-        if splitter is not None:
-            self.splitter.restoreState(splitter)
+        self.restoreState(self._kept("window/state"))
+        self.splitter.restoreState(self._kept("window/splitter"))
         self.rail.choose(str(self._settings.value("window/page", PAGES[0].key)))
         self.rail.button(self.rail.current).setFocus()
+
+    def _kept(self, key: str) -> QByteArray:
+        """A part of the layout; empty where there is none, or where something else stands in its place."""
+        value = self._settings.value(key)
+        return value if isinstance(value, QByteArray) else QByteArray()
 
     def _keep(self) -> None:
         self._settings.setValue("window/geometry", self.saveGeometry())
@@ -261,12 +277,12 @@ class MainWindow(Translated, QMainWindow):
 
     # --- verbs --------------------------------------------------------------------------------------------------
 
-    def say(self, text: str, level: str = "info") -> None:
+    def say(self, said: Said, level: str = "info") -> None:
         """Say in the status bar what just happened, and keep it in the log."""
-        self._said_event = None
-        self._show_said(text)
+        self._said = said
+        self._show_said()
         self._hold.start()
-        self.log.add(text, level)
+        self.log.add(said, level)
 
     def _preview(self, changes: dict[str, Any]) -> None:
         """Show on the settings page what they would do."""
@@ -283,7 +299,7 @@ class MainWindow(Translated, QMainWindow):
         what that means."""
         if self.restart.possible and not self.restart.affected().any:
             self.restart.begin({"model": model}, patient=True)
-            self.say(fill_in(self.tr("The engine restarts with %1"), model))
+            self.say(lambda: fill_in(self.tr("The engine restarts with %1"), model))
         else:
             self.settings_panel.stage({"model": model})
             self.rail.choose("settings")
@@ -327,6 +343,13 @@ class MainWindow(Translated, QMainWindow):
     def _turn_to(self, key: str) -> None:
         self.pages.setCurrentWidget(self.page_of[key])
 
+    def _watch_life(self) -> None:
+        """In another life of an engine, and in another engine, the numbers of requests and blocks mean others."""
+        epoch = self.session.link.view.epoch
+        if epoch != self._epoch:
+            self._epoch = epoch
+            self.selection.clear()
+
     def _show_recording(self) -> None:
         """Of a recording everything is seen, and nothing can be changed."""
         replaying = self.player.replay is not None
@@ -337,36 +360,35 @@ class MainWindow(Translated, QMainWindow):
             page.setEnabled(not replaying)
 
     def _restarted(self, outcome: Outcome) -> None:
-        self.say(self.settings_panel.restart_box.outcome.text(), "info" if outcome.ready else "error")
+        self.say(lambda: self.settings_panel.restart_box.told(outcome), "info" if outcome.ready else "error")
 
     def _session_changed(self) -> None:
         state = self.session.state
         if state == self._state:
             return
         self._state = state
-        if state in (ConnectionState.READY, ConnectionState.STOPPED):
-            self.say(self._state_sentence())
-        elif state in (ConnectionState.DIED, ConnectionState.NOT_ANSWERING):
-            self.say(self._state_sentence(), "error")
-            if self.session.last_words:
-                self.log.add(self.session.last_words, "error")
+        name, last_words = self.session.name, self.session.last_words
 
-    def _state_sentence(self) -> str:
-        return fill_in(self.tr("Engine %1: %2"), self.session.name, words.connection(self.session.state))
+        def sentence() -> str:
+            return fill_in(self.tr("Engine %1: %2"), name, words.connection(state))
+
+        if state in (ConnectionState.READY, ConnectionState.STOPPED):
+            self.say(sentence)
+        elif state in (ConnectionState.DIED, ConnectionState.NOT_ANSWERING):
+            self.say(sentence, "error")
+            if last_words:
+                self.log.add(lambda: last_words, "error")
 
     def _event(self, event: Event) -> None:
         if self.session.link.replaying:
             return
         important = event.level in ("warning", "error")
         if (event.kind in _SAID_IN_STATUS or important) and (important or not self._hold.isActive()):
-            self._said_event = event
-            self._show_event() if important else self._say_event()
+            self._said = partial(words.event, event)
+            self._show_said() if important else self._say_event()
 
-    def _show_event(self) -> None:
-        if self._said_event is not None:
-            self._show_said(words.event(self._said_event))
-
-    def _show_said(self, text: str) -> None:
+    def _show_said(self) -> None:
+        text = self._said()
         self.said.setText(text.replace("\n", " · "))
         self.said.setToolTip(text)
 
@@ -382,6 +404,12 @@ class MainWindow(Translated, QMainWindow):
             keys[event.key()]()
         else:
             super().keyPressEvent(event)
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        """The inspector keeps its share of the window, unless it was dragged to another width."""
+        super().resizeEvent(event)
+        if abs(self.dock.width() - _inspector_width(event.oldSize().width())) <= 1:
+            self.resizeDocks([self.dock], [_inspector_width(event.size().width())], Qt.Orientation.Horizontal)
 
     def dragEnterEvent(self, event: QDragEnterEvent) -> None:
         if _dropped(event.mimeData()) is not None:
@@ -458,8 +486,13 @@ class MainWindow(Translated, QMainWindow):
         self._dock_title.setText(self.tr("Inspector"))
         self._dock_close.setToolTip(self.tr("Hide the inspector"))
         self._dock_close.setAccessibleName(self.tr("Hide the inspector"))
-        self._show_said(words.event(self._said_event) if self._said_event is not None else "")
+        self._show_said()
         self.said.setAccessibleName(self.tr("What just happened"))
+
+
+def _inspector_width(window: int) -> int:
+    """Where nobody dragged it: a sixth of the window, as far as that is neither cramped nor a waste."""
+    return min(max(window // 6, INSPECTOR_WIDTH), _WIDEST_INSPECTOR)
 
 
 def _dropped(data: QMimeData) -> Path | None:

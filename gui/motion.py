@@ -13,6 +13,10 @@ import numpy as np
 
 from ..ipc.vocabulary import BlockState
 
+#: The least state of a block that sequences hold, and others. Plain numbers: arrays are compared with them five times
+#: faster than with members of an enumeration.
+HELD = _SWAPPED = BlockState.SWAPPED.value
+_SHARED = BlockState.SHARED.value
 #: Seconds until a flash is gone, and how strong it begins.
 FADE_S, STRONGEST = 0.7, 0.75
 #: More flashes than this at once are thinned out evenly: they would be a blur, and each costs time in every frame.
@@ -31,46 +35,54 @@ class Motion(IntEnum):
 
 @dataclass(frozen=True)
 class Delta:
-    """Blocks that changed (``ids``), and what they were before and after."""
+    """Blocks that changed (``ids``), and what they were before and after: rows 0 and 1 of ``[2, len(ids)]``."""
 
     ids: np.ndarray
-    state: tuple[np.ndarray, np.ndarray]
-    ref: tuple[np.ndarray, np.ndarray]
-    fill: tuple[np.ndarray, np.ndarray]
-    owner: tuple[np.ndarray, np.ndarray]
+    state: np.ndarray
+    ref: np.ndarray
+    fill: np.ndarray
+    owner: np.ndarray
+
+
+#: What a tier tells in which nothing changed.
+UNMOVED = Delta(np.zeros(0, np.uint32), *(np.zeros((2, 0), dtype) for dtype in ("u1", "u2", "u2", "u4")))
+
+
+#: Of a block that nobody held and nobody holds, that somebody holds now; that somebody held, and holds still.
+_TURNS = np.array([[Motion.NONE, Motion.ALLOCATED], [Motion.FREED, Motion.NONE]], np.uint8)
 
 
 def motions(device: Delta, host: Delta, block_size: int) -> tuple[np.ndarray, np.ndarray]:
     """The :class:`Motion` (uint8) of each block of two deltas that belong together."""
     on_device, on_host = _taken_or_freed(device), _taken_or_freed(host)
-    was_away, is_away = (state == BlockState.SWAPPED for state in host.state)
-    out, back = is_away & ~was_away, was_away & ~is_away
-    if out.any() or back.any():
-        left = (on_device == Motion.FREED) & np.isin(device.owner[0], host.owner[1][out])
-        came = (on_device == Motion.ALLOCATED) & np.isin(device.owner[1], host.owner[0][back])
-        back &= np.isin(host.owner[0], device.owner[1][came])
-        on_device[left | came] = Motion.SWAPPED
-        on_host[out | back] = Motion.SWAPPED
-    on_device[_copied(device, on_device, block_size)] = Motion.COPIED
+    if len(host.ids):
+        _mark_swapped(device, host, on_device, on_host)
+    _mark_copied(device, on_device, block_size)
     return on_device, on_host
 
 
 def _taken_or_freed(delta: Delta) -> np.ndarray:
-    held, holds = (state >= BlockState.SWAPPED for state in delta.state)
-    kinds = np.zeros(len(delta.ids), np.uint8)
-    kinds[~held & holds] = Motion.ALLOCATED
-    kinds[held & ~holds] = Motion.FREED
-    return kinds
+    held, holds = (delta.state >= HELD).view(np.uint8)
+    return _TURNS[held, holds]
 
 
-def _copied(delta: Delta, kinds: np.ndarray, block_size: int) -> np.ndarray:
-    """Which of the blocks are copies."""
-    lost = (delta.state[0] == BlockState.SHARED) & (delta.ref[1] < delta.ref[0]) & (delta.fill[0] < block_size)
-    copied = np.zeros(len(kinds), bool)
-    for fill in set(delta.fill[0][lost].tolist()):
-        grown = delta.fill[1].astype(np.int64) - fill
-        copied |= (kinds == Motion.ALLOCATED) & (grown >= 0) & (grown <= GROWN)
-    return copied
+def _mark_swapped(device: Delta, host: Delta, on_device: np.ndarray, on_host: np.ndarray) -> None:
+    was_away, is_away = host.state == _SWAPPED
+    out, back = is_away & ~was_away, was_away & ~is_away
+    if out.any() or back.any():
+        left = (on_device == Motion.FREED.value) & np.isin(device.owner[0], host.owner[1][out])
+        came = (on_device == Motion.ALLOCATED.value) & np.isin(device.owner[1], host.owner[0][back])
+        back &= np.isin(host.owner[0], device.owner[1][came])
+        on_device[left | came] = Motion.SWAPPED
+        on_host[out | back] = Motion.SWAPPED
+
+
+def _mark_copied(device: Delta, kinds: np.ndarray, block_size: int) -> None:
+    lost = (device.state[0] == _SHARED) & (device.ref[1] < device.ref[0]) & (device.fill[0] < block_size)
+    if lost.any():
+        new, grown = kinds == Motion.ALLOCATED.value, device.fill[1].astype(np.int64)
+        for fill in set(device.fill[0][lost].tolist()):
+            kinds[new & (grown >= fill) & (grown <= fill + GROWN)] = Motion.COPIED
 
 
 class Flashes:
@@ -89,7 +101,7 @@ class Flashes:
 
     def add(self, ids: np.ndarray, kinds: np.ndarray, now: float) -> None:
         """Blocks that moved at ``now``; a block's later motion replaces its earlier one."""
-        moved = kinds != Motion.NONE
+        moved = kinds != Motion.NONE.value
         ids, kinds = ids[moved], kinds[moved]
         if not len(ids):
             return

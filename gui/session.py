@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 from PySide6.QtCore import QEventLoop, QObject, QTimer, Signal
@@ -13,7 +14,8 @@ from ..ipc.endpoint import Connection, check_free, find, list_connections
 from ..ipc.folders import runtime_folder, state_folder
 from ..ipc.protocol import Done, EngineMessage, Release, Shutdown
 from ..ipc.vocabulary import Refused
-from .engine_process import EngineProcess
+from . import engine_texts
+from .engines.process import EngineProcess
 from .i18n import fill_in
 from .link import EngineLink
 from .state import ConnectionState
@@ -28,7 +30,7 @@ class EngineSession(QObject):
     how one of ours ended that is not shown: its name, the state, its last words."""
 
     changed = Signal()
-    failed = Signal(str)
+    failed = Signal(object)  # Said
     ended = Signal(str, object, str)
 
     def __init__(self, link: EngineLink, arguments: Sequence[str] = (), parent: QObject | None = None) -> None:
@@ -117,7 +119,7 @@ class EngineSession(QObject):
         try:
             running = [find(name)] if is_file else list_connections()
         except Refused as refused:
-            self.failed.emit(str(refused))
+            self.failed.emit(partial(engine_texts.say, str(refused)))
             return
         chosen = [c for c in running if name is None or is_file or c.name == name]
         if chosen:
@@ -125,11 +127,14 @@ class EngineSession(QObject):
             self.attach(chosen[0])
             if self._arguments:
                 given = " ".join(self._arguments)
-                words = self.tr("%1 runs already, so %2 changes nothing. The Settings page changes what it runs with.")
-                self.failed.emit(fill_in(words, self.name, given))
+                self.failed.emit(partial(self._already_running, self.name, given))
             return
         self.name = name or DEFAULT_NAME
         self.start()
+
+    def _already_running(self, name: str, given: str) -> str:
+        words = self.tr("%1 runs already, so %2 changes nothing. The Settings page changes what it runs with.")
+        return fill_in(words, name, given)
 
     def attach(self, connection: Connection) -> None:
         """Show another running engine. One that this app started and does not show any more goes on until the end, or
@@ -194,12 +199,12 @@ class EngineSession(QObject):
     def restart_with(self, arguments: Sequence[str], *, patient: bool) -> None:
         """Restart with other settings. Requests of this window go over to the new engine where they can be repeated;
         a ``patient`` restart lets those that have begun finish first, whoever asked them, and hands the others back to
-        who asked them."""
+        who asked them. One that cannot be talked to yet has none, and ends at once."""
         self._arguments_of[self.name] = [*arguments]
         if not self.alive:
             self.start()
             return
-        if patient:
+        if patient and not self.starting:
             self.link.request(Shutdown(drain=True, hand_back=True), lambda reply: None)
         else:
             self._end()
@@ -227,7 +232,9 @@ class EngineSession(QObject):
     def close(self) -> None:
         """The app ends: let our engines go when they shall keep serving; stop those that do not, and wait for it."""
         self._search.stop()
-        for name, process in self._processes.items():
+        self._start_again = False
+        self._restarting.clear()
+        for name, process in [*self._processes.items()]:  # one may end while another is asked
             shown = self.owned and name == self.name
             line = self.link if shown else self.line_to(name)
             if self.keep_serving and line is not None and self._released(line):
@@ -270,7 +277,7 @@ class EngineSession(QObject):
         try:
             output = state_folder() / f"{name}.output"
         except Refused as refused:
-            self.failed.emit(str(refused))
+            self.failed.emit(partial(engine_texts.say, str(refused)))
             return None
         process = EngineProcess(name, self._arguments_of.setdefault(name, self._arguments), output, self)
         process.stopped.connect(lambda: self._process_ended(process, ConnectionState.STOPPED))
@@ -284,11 +291,13 @@ class EngineSession(QObject):
             process.start()
 
     def _leave(self) -> None:
-        """Another engine is about to be shown."""
+        """Another engine is about to be shown. One of ours that is restarting starts again unseen."""
         self.link.carry_no_more()
-        self._start_again = False
+        restarting, self._start_again = self._start_again, False
         if self.owned and self.stop_when_left:
             self.stop()
+        elif self.owned and restarting:
+            self._restarting.add(self.name)
 
     def _forget(self) -> None:
         self._ended = None

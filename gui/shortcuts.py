@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from PySide6.QtCore import Qt
 from PySide6.QtGui import QKeySequence
-from PySide6.QtWidgets import QDialog, QGridLayout, QLabel, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QDialog, QGridLayout, QHBoxLayout, QLabel, QVBoxLayout, QWidget
 
 from . import theme
 from .i18n import QT_TRANSLATE_NOOP, Translated
@@ -89,6 +89,9 @@ GROUPS: tuple[tuple[str, tuple[Key, ...]], ...] = (
     ),
 )
 
+#: So many groups stand in the left column, about half of all lines.
+_LEFT = 3
+
 
 def known() -> Iterator[QKeySequence]:
     """Every key that the overview names."""
@@ -102,11 +105,26 @@ class Shortcuts(Translated, QDialog):
         super().__init__(parent)
         self._texts: list[tuple[QLabel, str]] = []
         content = QWidget()
-        grid = QGridLayout(content)
-        grid.setContentsMargins(*[2 * theme.GRID] * 4)
+        columns = QHBoxLayout(content)
+        columns.setContentsMargins(*[2 * theme.GRID] * 4)
+        columns.setSpacing(5 * theme.GRID)
+        for groups in (GROUPS[:_LEFT], GROUPS[_LEFT:]):
+            columns.addLayout(self._column(groups))
+        area = plain_scroll(content)
+        area.setFocusPolicy(Qt.FocusPolicy.StrongFocus)  # nothing in it takes the keys that scroll
+        layout = QVBoxLayout(self)
+        layout.setContentsMargins(0, 0, 0, 0)
+        layout.addWidget(area)
+        self.retranslate()
+        columns.activate()  # what is inside measured itself before there was text
+        wanted = content.sizeHint()
+        self.resize(wanted.width() + 4 * theme.GRID, min(wanted.height() + 2, parent.height() - 4 * theme.GRID))
+
+    def _column(self, groups: tuple[tuple[str, tuple[Key, ...]], ...]) -> QGridLayout:
+        grid = QGridLayout()
         grid.setHorizontalSpacing(3 * theme.GRID)
         grid.setVerticalSpacing(theme.GRID // 2)
-        for title, keys in GROUPS:
+        for title, keys in groups:
             head = grid.rowCount()
             grid.addWidget(self._label(title, "title"), head, 0, 1, 2)
             for row, key in enumerate(keys, head + 1):
@@ -116,14 +134,8 @@ class Shortcuts(Translated, QDialog):
                 grid.addWidget(self._label(key.meaning), row, 1)
             grid.setRowMinimumHeight(grid.rowCount(), theme.GRID)
         grid.setColumnStretch(1, 1)
-        area = plain_scroll(content)
-        area.setFocusPolicy(Qt.FocusPolicy.StrongFocus)  # nothing in it takes the keys that scroll
-        layout = QVBoxLayout(self)
-        layout.setContentsMargins(0, 0, 0, 0)
-        layout.addWidget(area)
-        self.retranslate()
-        wanted = content.sizeHint()
-        self.resize(wanted.width() + 4 * theme.GRID, min(wanted.height() + 2, parent.height() - 4 * theme.GRID))
+        grid.setRowStretch(grid.rowCount(), 1)
+        return grid
 
     def _label(self, text: str, role: str = "") -> QLabel:
         label = QLabel()

@@ -9,6 +9,7 @@ import time
 from collections import deque
 from collections.abc import Iterator
 from enum import StrEnum
+from operator import attrgetter
 
 import msgspec
 import numpy as np
@@ -36,7 +37,7 @@ from ..ipc.vocabulary import PRIORITIES, BlockState, RequestState, priority_name
 from .class_table import ClassTable
 from .durations import LATENCIES, QUANTILES, Durations
 from .history import History
-from .motion import Delta, motions
+from .motion import HELD, UNMOVED, Delta, motions
 
 STEPS_KEPT = 10_000
 LATENCY_KEPT = 7_200  # two hours at 1 Hz
@@ -44,9 +45,7 @@ EVENTS_KEPT = 5_000
 ENDED_KEPT = 1_000
 CHANGES_KEPT = 64
 
-#: Order of the class axis of ``StepHistory.class_tokens``.
 CLASSES = tuple(PRIORITIES)
-_CLASS_INDEX = {name: i for i, name in enumerate(CLASSES)}
 _ENDED = frozenset(state.value for state in RequestState if state.ended)
 
 
@@ -115,7 +114,7 @@ class TierView:
             setattr(self, name, _array(blocks, name, dtype, blocks.num_blocks).copy())
         self._shape(blocks)
         self.counts[:] = np.bincount(self.state, minlength=len(BlockState))[: len(BlockState)]
-        self.held = int(self.fill[self.state >= BlockState.SWAPPED].sum(dtype=np.int64))
+        self.held = int(self.fill[self.state >= HELD].sum(dtype=np.int64))
         self.saved = _saved(self.ref)
         self._changes.clear()
         self.version += 1
@@ -123,15 +122,19 @@ class TierView:
     def update(self, blocks: TierBlocks) -> Delta:
         """Apply a delta, and tell what the blocks were and are: O(changed)."""
         ids = np.frombuffer(blocks.ids, "<u4")
-        after = {name: _array(blocks, name, dtype, len(ids)) for name, dtype in self._FIELDS}
-        names = ("state", "ref", "fill", "owner")
-        delta = Delta(ids, *((getattr(self, name)[ids], after[name]) for name in names))
-        if len(ids):
-            for name, values in after.items():
-                getattr(self, name)[ids] = values
-            self._count(delta)
-            self.version += 1
-            self._changes.append((self.version, ids))
+        if not len(ids):
+            return UNMOVED
+        turns = {}
+        for name, dtype in self._FIELDS:
+            column = getattr(self, name)
+            turns[name] = turn = np.empty((2, len(ids)), dtype)
+            turn[0] = column[ids]
+            turn[1] = _array(blocks, name, dtype, len(ids))
+            column[ids] = turn[1]
+        delta = Delta(ids, turns["state"], turns["ref"], turns["fill"], turns["owner"])
+        self._count(delta)
+        self.version += 1
+        self._changes.append((self.version, ids))
         return delta
 
     def swap(self, other: TierView) -> None:
@@ -172,10 +175,12 @@ class TierView:
         self.block_bytes = blocks.block_bytes
 
     def _count(self, delta: Delta) -> None:
-        for sign, state, ref, fill in zip((-1, +1), delta.state, delta.ref, delta.fill, strict=True):
+        for sign, state in zip((-1, +1), delta.state, strict=True):
             self.counts += sign * np.bincount(state, minlength=len(BlockState))[: len(BlockState)]
-            self.held += sign * int(fill[state >= BlockState.SWAPPED].sum(dtype=np.int64))
-            self.saved += sign * _saved(ref)
+        held = (delta.fill * (delta.state >= HELD)).sum(axis=1, dtype=np.int64)
+        others = np.maximum(delta.ref, 1).sum(axis=1, dtype=np.int64)  # and one more for each block
+        self.held += int(held[1] - held[0])
+        self.saved += int(others[1] - others[0])
 
 
 def _array(blocks: TierBlocks, name: str, dtype: str, length: int) -> np.ndarray:
@@ -190,11 +195,15 @@ def _saved(ref: np.ndarray) -> int:
 
 _ENTRY = np.dtype([("request", "<u4"), ("tokens", "<i4"), ("prefill", "?")])
 
-STEP_COLUMNS = (
+_STEP_FIGURES = (
     "step", "time", "budget", "prefill_tokens", "decode_tokens", "running", "waiting", "swapped",
     "schedule_ms", "forward_ms", "sample_ms", "other_ms",
-    "preempted_count", "swapped_out_count", "resumed_count",
-    *(f"{kind}_{name}" for kind in ("prefill", "decode") for name in CLASSES),
+)  # fmt: skip
+_FIGURES = attrgetter(*_STEP_FIGURES)
+_BY_CLASS = tuple((prefill, name) for prefill in (True, False) for name in CLASSES)
+STEP_COLUMNS = (
+    *_STEP_FIGURES, "preempted_count", "swapped_out_count", "resumed_count",
+    *(f"{'prefill' if prefill else 'decode'}_{name}" for prefill, name in _BY_CLASS),
 )  # fmt: skip
 
 
@@ -207,17 +216,13 @@ class StepHistory(History):
         self._details: deque[tuple[np.ndarray, StepRecord]] = deque(maxlen=capacity)
 
     def add(self, record: StepRecord, class_of: dict[int, str]) -> None:
-        row: dict[str, float] = dict.fromkeys(STEP_COLUMNS, 0.0)
-        for name in STEP_COLUMNS[:12]:
-            row[name] = getattr(record, name)
-        row["preempted_count"] = len(record.preempted)
-        row["swapped_out_count"] = len(record.swapped_out)
-        row["resumed_count"] = len(record.resumed)
-        for entry in record.entries:
-            kind = "prefill" if entry.prefill else "decode"
-            row[f"{kind}_{class_of.get(entry.request, 'normal')}"] += entry.tokens
-        entries = np.array([(e.request, e.tokens, e.prefill) for e in record.entries], _ENTRY)
-        self.append(row)
+        shares = [(entry.request, entry.tokens, entry.prefill) for entry in record.entries]
+        by_class = dict.fromkeys(_BY_CLASS, 0)
+        for request, tokens, prefill in shares:
+            by_class[prefill, class_of.get(request, "normal")] += tokens
+        lengths = len(record.preempted), len(record.swapped_out), len(record.resumed)
+        self.append(dict(zip(STEP_COLUMNS, (*_FIGURES(record), *lengths, *by_class.values()), strict=True)))
+        entries = np.array(shares, _ENTRY)
         self._details.append((entries, msgspec.structs.replace(record, entries=[])))
 
     def record(self, index: int) -> StepRecord:
@@ -466,7 +471,8 @@ class EngineView:
         for view, delta, kinds in zip(
             (self.device, self.host), deltas, motions(*deltas, self.device.block_size), strict=True
         ):
-            view.moves.append((delta.ids, kinds))
+            if kinds.any():
+                view.moves.append((delta.ids, kinds))
 
     def _arrange(self, names: list[str]) -> None:
         """Views for these groups of layers; the one that is shown stays, if it is among them."""

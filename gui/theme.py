@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 from PySide6.QtCore import QObject, Qt, Signal
 from PySide6.QtGui import QColor, QFont, QFontDatabase, QGuiApplication, QPalette
-from PySide6.QtWidgets import QApplication
+from PySide6.QtWidgets import QAbstractSpinBox, QApplication
 
 from .. import assets
 from ..ipc.vocabulary import BlockState
@@ -34,6 +34,9 @@ _ICONS = (Path(assets.__file__).parent / "icons").as_posix()
 
 #: All distances are multiples of it, in device-independent pixels.
 GRID = 8
+
+#: What can be chosen: as the system is, or one of the two.
+MODES = ("system", "light", "dark")
 
 
 @dataclass(frozen=True)
@@ -209,6 +212,11 @@ def mono_font(size_delta: int = 0) -> QFont:
     return font
 
 
+def pad(field: QAbstractSpinBox) -> None:
+    """The room beside a number that other fields have: a style sheet's padding does not reach the field inside."""
+    field.lineEdit().setTextMargins(GRID, 0, GRID, 0)
+
+
 def qt_palette(palette: Palette) -> QPalette:
     result = QPalette()
     role = QPalette.ColorRole
@@ -376,7 +384,7 @@ class Theme(QObject):
         return self._palette
 
     def set_mode(self, mode: str) -> None:
-        if mode not in ("system", "light", "dark"):
+        if mode not in MODES:
             raise ValueError(f"theme is {mode!r}; accepted is system, light or dark")
         self._mode = mode
         self._use({"light": LIGHT, "dark": DARK}.get(mode) or self._system())

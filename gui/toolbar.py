@@ -7,20 +7,18 @@ from PySide6.QtGui import QAction, QColor
 from PySide6.QtWidgets import QMenu, QSizePolicy, QToolBar, QToolButton, QWidget
 
 from . import quantities, theme, words
-from .engine_list import EngineList, ListedEngine
-from .engine_model import short_model
+from .engines.engine_list import EngineList, ListedEngine
+from .engines.model import short_model
 from .file_menu import FileMenu
 from .glance import Glance
 from .i18n import Language, Languages, Translated, fill_in
 from .icons import icon
-from .recorder import Recorder
-from .replay_bar import played
+from .recording.recorder import Recorder
+from .recording.replay_bar import played
 from .session import EngineSession
 
 WIDE = 1200  # from this width on, there is room for how long it records
 TICK_MS = 500  # between two looks at how long the recording has become
-
-_MODES = ("system", "light", "dark")
 
 
 class Toolbar(Translated, QToolBar):
@@ -178,7 +176,7 @@ class Toolbar(Translated, QToolBar):
         self.inspector_button.blockSignals(False)
 
     def _next_theme(self) -> None:
-        mode = _MODES[(_MODES.index(theme.current().mode) + 1) % len(_MODES)]
+        mode = theme.MODES[(theme.MODES.index(theme.current().mode) + 1) % len(theme.MODES)]
         theme.current().set_mode(mode)
         self._draw()
         self.retranslate()

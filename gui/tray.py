@@ -7,7 +7,7 @@ from PySide6.QtGui import QAction, QColor, QIcon, QPainter
 from PySide6.QtWidgets import QMenu, QSystemTrayIcon
 
 from . import theme, words
-from .engine_model import short_model
+from .engines.model import short_model
 from .i18n import Translated, fill_in
 from .icons import app_icon
 from .session import EngineSession
@@ -118,7 +118,7 @@ class Tray(QObject):
         self._state = state
         self._draw()
         if state in (ConnectionState.DIED, ConnectionState.NOT_ANSWERING) and self.icon.isVisible():
-            text = fill_in(self.menu.tr("Engine %1: %2"), self._session.name, words.connection(state))
+            text = fill_in(self.tr("Engine %1: %2"), self._session.name, words.connection(state))
             self.icon.showMessage("Pagedeck", text, QSystemTrayIcon.MessageIcon.Warning)
 
     def _draw(self) -> None:

@@ -25,8 +25,8 @@ from .choice import Choice
 from .i18n import Language, Languages, Translated, fill_in
 from .icons import app_icon
 from .link import EngineLink
-from .model_card import Estimate
-from .models_command import ModelsCommand
+from .models.card import Estimate
+from .models.command import ModelsCommand
 from .state import ConnectionState
 
 DEFAULT_MODEL = "SmolLM2-135M-Instruct"

@@ -361,22 +361,49 @@ def report(done: ReconfigureReport, settings: Iterable[SettingInfo]) -> str:
     changed = changes(done.changes, {info.name: info for info in settings})
     if not changed:
         return translate("Words", "Nothing changed.")
-    effects = []
-    if done.blocks_moved or done.bytes_copied:
-        effects += [
-            counted.blocks_moved(done.blocks_moved),
-            fill_in(translate("Words", "%1 copied"), quantities.size(done.bytes_copied)),
-        ]
+    effects = _moved(done.blocks_moved, done.bytes_copied)
     if done.cached_dropped:
         effects.append(counted.cached_given_up(done.cached_dropped))
     if done.preempted:
         effects.append(counted.preempted(done.preempted))
-    effects.append(fill_in(translate("Words", "%1 pause"), quantities.duration(done.pause_ms / 1000)))
-    return changed + translate("Words", ": ") + translate("Words", ", ").join(effects)
+    return changed + colon() + translate("Words", ", ").join([*effects, _paused(done.pause_ms)])
+
+
+def _moved(blocks: int, copied: float) -> list[str]:
+    if not blocks and not copied:
+        return []
+    return [counted.blocks_moved(blocks), fill_in(translate("Words", "%1 copied"), quantities.size(copied))]
+
+
+def _paused(milliseconds: float) -> str:
+    return fill_in(translate("Words", "%1 pause"), quantities.duration(milliseconds / 1000))
+
+
+#: How an engine tells everybody of a change: the settings, as programs name them, and what it took.
+_RECONFIGURED = re.compile(r"(.+): ([\d,]+) blocks moved, ([\d.]+) MiB copied, ([\d.]+) ms pause\.")
+_CHANGED = re.compile(r"(\w+) (.*?) → (.*?)(?:, (?=\w+ .*? → )|$)")
+
+
+def _reconfigured(text: str) -> str:
+    """An engine's sentence about a change of its settings, as :func:`report` says it."""
+    told = _RECONFIGURED.fullmatch(text)
+    if told is None:
+        return engine_texts.say(text)
+    given = {name: (_read(before), _read(after)) for name, before, after in _CHANGED.findall(told[1])}
+    if not given:
+        return translate("Words", "Nothing changed.")
+    effects = [*_moved(int(told[2].replace(",", "")), float(told[3]) * 2**20), _paused(float(told[4]))]
+    return changes(given, {}) + colon() + translate("Words", ", ").join(effects)
+
+
+def _read(text: str) -> int | str:
+    return int(text) if text.isdigit() else text
 
 
 def refusal(failed: Failed, settings: Iterable[SettingInfo]) -> str:
     """Why a setting was refused: in the user's language where the reason or the range is known."""
+    if failed.code == "gone":  # whatever the line says of it, the reader's engine is what is gone
+        return failure(failed)
     if engine_texts.known(failed.message):
         return engine_texts.say(failed.message)
     info = next((info for info in settings if info.name == failed.field), None)
@@ -384,6 +411,12 @@ def refusal(failed: Failed, settings: Iterable[SettingInfo]) -> str:
     if info is None or given is None or not accepted(info):
         return engine_texts.say(failed.message)
     return fill_in(translate("Words", "%1 is not accepted; it may be %2."), given[1].strip("'"), accepted(info))
+
+
+def refused(failed: Failed, settings: Iterable[SettingInfo]) -> str:
+    """As a sentence of its own: of which setting, and why."""
+    why = refusal(failed, settings)
+    return f"{title(failed.field)}{colon()}{why}" if failed.field else why
 
 
 def request_event(kind: str, row: RequestRow) -> str | None:
@@ -419,4 +452,4 @@ def event(what: Event) -> str:
     if what.kind == "state" and what.state:
         text = fill_in(translate("Words", "The engine is %1"), engine_state(what.state))
         return f"{text}{colon()}{engine_texts.say(what.text)}" if what.text else text
-    return engine_texts.say(what.text)
+    return _reconfigured(what.text) if what.kind == "reconfigured" else engine_texts.say(what.text)

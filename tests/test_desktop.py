@@ -47,7 +47,7 @@ def test_recordings_have_a_type_that_the_entry_opens(home: Path) -> None:
     assert kind is not None
     assert entry(home)["MimeType"] == f"{kind.get('type')};"
     glob, match = kind.find(f"{space}glob"), kind.find(f"{space}magic/{space}match")
-    from pagedeck.gui.recording import MAGIC, SUFFIX
+    from pagedeck.gui.recording.file import MAGIC, SUFFIX
 
     assert glob is not None and glob.get("pattern") == f"*{SUFFIX}"
     assert match is not None and MAGIC.startswith(match.get("value", "?").encode())

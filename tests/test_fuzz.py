@@ -14,7 +14,7 @@ import zmq
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pagedeck.engine.serving.switchboard import Switchboard, undecodable
-from pagedeck.gui.recording import Header, Keyframe, Recording, StatusTold, Writer
+from pagedeck.gui.recording.file import Header, Keyframe, Recording, StatusTold, Writer
 from pagedeck.ipc import kv_events, protocol, telemetry
 from pagedeck.ipc.client import Client
 from pagedeck.ipc.endpoint import Connection, bind, read_connection

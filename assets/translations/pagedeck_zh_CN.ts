@@ -54,15 +54,15 @@
     </message>
     <message>
         <source>%1 of the steps had no token to spare, so prompts took more of them; yet a step with prompts takes only %2 times as long as one without. Time to first token, P95: %3.</source>
-        <translation>%1 的步用尽了 token 预算，提示因此要分更多步处理；而含提示的步用时仅为不含提示的步的 %2 倍。首字延迟的 P95：%3。</translation>
+        <translation>%1 的步用尽了 token 预算，提示词因此要分更多步处理；而含提示词的步用时仅为不含提示词的步的 %2 倍。首字延迟的 P95：%3。</translation>
     </message>
     <message>
         <source>A step with prompts takes %1 times as long as one without, and everybody&apos;s next token waits for it: the P99 of the inter-token latency is %2 times its P50.</source>
-        <translation>含提示的步用时是不含提示的步的 %1 倍，所有人的下一个 token 都要等它：token 间延迟的 P99 是 P50 的 %2 倍。</translation>
+        <translation>含提示词的步用时是不含提示词的步的 %1 倍，所有人的下一个 token 都要等它：token 间延迟的 P99 是 P50 的 %2 倍。</translation>
     </message>
     <message>
         <source>%1 of the prompts&apos; tokens were found in the cache; yet %2 cached blocks a minute, %3, are given up for want of room. Host memory would keep them.</source>
-        <translation>提示 token 的 %1 在缓存中命中；但每分钟有 %2 个缓存块（%3）因空间不足而被放弃。主机内存可以保留它们。</translation>
+        <translation>提示词 token 的 %1 在缓存中命中；但每分钟有 %2 个缓存块（%3）因空间不足而被放弃。主机内存可以保留它们。</translation>
     </message>
     <message>
         <source>%1 of the slots in allocated blocks hold no token: a sequence has %2 tokens on average, a block %3 slots.</source>
@@ -86,7 +86,7 @@
     </message>
     <message>
         <source>Prompt tokens found in the cache</source>
-        <translation>在缓存中命中的提示 token</translation>
+        <translation>在缓存中命中的提示词 token</translation>
     </message>
     <message>
         <source>Memory of the engine</source>
@@ -473,8 +473,8 @@
         <translation>引擎被系统终止。</translation>
     </message>
     <message>
-        <source>Most often the system does this when memory runs out. Restart it with fewer blocks (Settings, num_blocks) or a smaller model, or close other programs first.</source>
-        <translation>最常见的原因是内存不足。请减少块数（设置中的 num_blocks）、换用更小的模型，或先关闭其他程序，再重新启动引擎。</translation>
+        <source>Most often the system does this when memory runs out. Restart it with fewer blocks (Settings, Device blocks) or a smaller model, or close other programs first.</source>
+        <translation>最常见的原因是内存不足。请减少块数（设置中的“设备块数”）、换用更小的模型，或先关闭其他程序，再重新启动引擎。</translation>
     </message>
     <message>
         <source>The engine crashed (signal %1).</source>
@@ -775,15 +775,15 @@
     </message>
     <message>
         <source>What is said of paging and continuous batching, measured on this machine with engines of its own. All rows take about half an hour on two cores; each is kept as soon as it is known.</source>
-        <translation>关于分页与连续批处理的各种论断，用单独启动的引擎在本机上测量。在双核上测完全部各行约需半小时；每行一有结果就会保存。</translation>
+        <translation>关于分页与连续批处理的各种论断，用单独启动的引擎在本机上测量。在双核上测完全部项目约需半小时；每项一有结果就会保存。</translation>
     </message>
     <message>
         <source>Rows</source>
-        <translation>各行</translation>
+        <translation>测量项目</translation>
     </message>
     <message>
         <source>Runs of each</source>
-        <translation>各运行次数</translation>
+        <translation>每项运行次数</translation>
     </message>
     <message>
         <source>Measure the claims</source>
@@ -901,7 +901,7 @@
     <name>Effects</name>
     <message>
         <source>Blocks moved</source>
-        <extracomment>A preview is asked for when no edit came for so long. Wider lines are hard to read; where two such columns have room, they stand side by side.</extracomment>
+        <extracomment>A preview is asked for when no edit came for so long. Wider lines are hard to read; where two such columns have room, they stand side by side. Of what stands beside them, a fifth of the page in between.</extracomment>
         <translation>移动的块</translation>
     </message>
     <message>
@@ -1691,7 +1691,7 @@
     </message>
     <message>
         <source>Export the recording&apos;s requests as a load (JSON lines) …</source>
-        <translation>将录制中的请求导出为负载 (JSON 行)…</translation>
+        <translation>将录制中的请求导出为负载（JSON 行）…</translation>
     </message>
     <message>
         <source>Welcome …</source>
@@ -1962,7 +1962,7 @@
     </message>
     <message>
         <source>Class</source>
-        <translation>类别</translation>
+        <translation>优先级</translation>
     </message>
     <message>
         <source>Whose latency is shown</source>
@@ -2071,7 +2071,7 @@
     </message>
     <message>
         <source>Runs of each</source>
-        <translation>各运行次数</translation>
+        <translation>每项运行次数</translation>
     </message>
     <message>
         <source>Measure the load</source>
@@ -2613,7 +2613,7 @@
     </message>
     <message>
         <source>%1 million parameters</source>
-        <translation>%1 百万参数</translation>
+        <translation>%1M 参数</translation>
     </message>
     <message>
         <source>context of %1 tokens</source>
@@ -2825,8 +2825,8 @@
         </translation>
     </message>
     <message>
-        <source>The seed must be a whole number, or empty.</source>
-        <translation>随机种子须为整数，或留空。</translation>
+        <source>The seed must be a whole number of up to 18 digits, or empty.</source>
+        <translation>随机种子须为不超过 18 位的整数，或留空。</translation>
     </message>
     <message>
         <source>Load: %1 ended so far</source>
@@ -2904,6 +2904,10 @@
     <message>
         <source>%1 of it filled</source>
         <translation>其中填充 %1</translation>
+    </message>
+    <message>
+        <source>%1 more cached</source>
+        <translation>另有 %1 个缓存块</translation>
     </message>
     <message>
         <source>sharing saves %1</source>
@@ -3198,7 +3202,7 @@
     <name>RequestSection</name>
     <message>
         <source>Request %1</source>
-        <extracomment>The engine is asked at most so often: three times a second. So many of those who share blocks are named.</extracomment>
+        <extracomment>The engine is asked at most so often: three times a second. How wide it is at first, whatever it shows. So many of those who share blocks are named.</extracomment>
         <translation>请求 %1</translation>
     </message>
     <message>
@@ -3272,6 +3276,10 @@
         </translation>
     </message>
     <message>
+        <source>This request is another user&apos;s: what it is about is not told.</source>
+        <translation>这是其他用户的请求，其内容不予显示。</translation>
+    </message>
+    <message>
         <source>Sample %1</source>
         <translation>样本 %1</translation>
     </message>
@@ -3322,6 +3330,10 @@
         <source>Copied</source>
         <extracomment>The table follows at most so often; the eye reads no faster. Narrower tables leave to the menu of a row what is seldom needed. So long the button says that something was copied.</extracomment>
         <translation>已复制</translation>
+    </message>
+    <message>
+        <source>Not known any more</source>
+        <translation>已无记录</translation>
     </message>
     <message>
         <source>%1 of %2</source>
@@ -3555,6 +3567,7 @@
     <name>SettingEditor</name>
     <message>
         <source>● not applied; now %1</source>
+        <extracomment>Whole numbers from here on have no place in a message.</extracomment>
         <translation>● 未应用；当前为 %1</translation>
     </message>
 </context>
@@ -3834,6 +3847,7 @@
     </message>
     <message>
         <source>Keyboard shortcuts</source>
+        <extracomment>So many groups stand in the left column, about half of all lines.</extracomment>
         <translation>键盘快捷键</translation>
     </message>
 </context>
@@ -4030,6 +4044,13 @@
     </message>
 </context>
 <context>
+    <name>Tray</name>
+    <message>
+        <source>Engine %1: %2</source>
+        <translation>引擎 %1：%2</translation>
+    </message>
+</context>
+<context>
     <name>TrayMenu</name>
     <message>
         <source>Stop the engine and quit</source>
@@ -4130,7 +4151,7 @@
     </message>
     <message>
         <source>On this machine: %1, %2 million parameters, a context of %3 tokens.</source>
-        <translation>已在本机：%1，%2 百万参数，上下文 %3 个 token。</translation>
+        <translation>已在本机：%1，%2M 参数，上下文 %3 个 token。</translation>
     </message>
     <message>
         <source>To download: %1.</source>
@@ -4631,6 +4652,7 @@
     </message>
     <message>
         <source>Nothing changed.</source>
+        <extracomment>How an engine tells everybody of a change: the settings, as programs name them, and what it took.</extracomment>
         <translation>没有任何改变。</translation>
     </message>
     <message>
@@ -4719,13 +4741,6 @@
     <message>
         <source>Darkest to palest: %1</source>
         <translation>由深到浅：%1</translation>
-    </message>
-</context>
-<context>
-    <name>self.menu</name>
-    <message>
-        <source>Engine %1: %2</source>
-        <translation>引擎 %1：%2</translation>
     </message>
 </context>
 </TS>

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from pagedeck.gui import engine_process, i18n, theme
+from pagedeck.gui import i18n, theme
+from pagedeck.gui.engines import process as engine_process
 from pagedeck.gui.main_window import MainWindow
 from pagedeck.gui.selection import Selection
 from pagedeck.gui.session import EngineSession

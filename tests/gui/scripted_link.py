@@ -1,4 +1,5 @@
-"""A link without sockets: records what the app asks, and answers when and what the test says."""
+"""A link without sockets: records what the app asks, and answers when and what the test says; and a clock that
+shows what the test says."""
 
 from __future__ import annotations
 
@@ -16,6 +17,19 @@ SETTINGS = (
     SettingInfo("max_batch_size", 64, "The most sequences in a step", "sequences", True, 1, 65_536),
     SettingInfo("prefix_caching", True, "Share beginnings", "", True, choices=[True, False]),
 )
+
+
+class Clock:
+    """A module's ``time``, at the test's pace."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def time(self) -> float:
+        return self.now
 
 
 class ScriptedLink(EngineLink):

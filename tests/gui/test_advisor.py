@@ -5,17 +5,17 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from pagedeck.gui import advice_words
+from pagedeck.gui.advice import wording as advice_words
+from pagedeck.gui.advice.advisor import LINGER_S, Advisor
+from pagedeck.gui.advice.page import AdvicePage, FindingCard, TrialCard
 from pagedeck.gui.advice.rule import Rule
 from pagedeck.gui.advice.rules import RULES
 from pagedeck.gui.advice.trial import SETTLE_S, Stage
-from pagedeck.gui.advice_page import AdvicePage, FindingCard, TrialCard
-from pagedeck.gui.advisor import LINGER_S, Advisor
 from pagedeck.gui.i18n import Language, Languages
 from pagedeck.gui.main_window import MainWindow
-from pagedeck.gui.restart import Restart
 from pagedeck.gui.session import EngineSession
-from pagedeck.gui.settings_panel import SettingsPanel
+from pagedeck.gui.settings.panel import SettingsPanel
+from pagedeck.gui.settings.restart import Restart
 from pagedeck.ipc.endpoint import Connection
 from pagedeck.ipc.protocol import Reconfigure, Reconfigured, ReconfigureReport
 from PySide6.QtCore import Qt

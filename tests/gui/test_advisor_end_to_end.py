@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from pagedeck.gui import advisor, i18n
-from pagedeck.gui.advice import trial
+from pagedeck.gui import i18n
+from pagedeck.gui.advice import advisor, trial
 from pagedeck.gui.advice.batch import Batch
 from pagedeck.gui.advice.trial import Stage
 from pagedeck.gui.link import EngineLink, StreamMessage

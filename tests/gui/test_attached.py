@@ -16,14 +16,14 @@ from typing import Any
 import msgspec
 import pytest
 import zmq
-from pagedeck.gui import server_metrics
-from pagedeck.gui.attach_dialog import AttachDialog
-from pagedeck.gui.attached import FEWEST, AttachedCache
-from pagedeck.gui.attached_link import AttachedLink, Source
-from pagedeck.gui.attached_window import AttachedWindow
-from pagedeck.gui.block_image import Colouring
+from pagedeck.gui.attached import server_metrics
+from pagedeck.gui.attached.dialog import AttachDialog
+from pagedeck.gui.attached.link import AttachedLink, Source
+from pagedeck.gui.attached.pool import FEWEST, AttachedCache
+from pagedeck.gui.attached.window import AttachedWindow
 from pagedeck.gui.i18n import Language, Languages
 from pagedeck.gui.main_window import MainWindow
+from pagedeck.gui.map.block_image import Colouring
 from pagedeck.ipc.kv_events import AllBlocksCleared, BlockRemoved, BlockStored, EventBatch
 from pagedeck.ipc.vocabulary import BlockState
 from pytestqt.qtbot import QtBot

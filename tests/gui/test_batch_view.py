@@ -5,12 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from pagedeck.gui import theme
-from pagedeck.gui.batch_view import BatchView
+from pagedeck.gui.batch.request_bars import stacked
+from pagedeck.gui.batch.step_card import StepCard
+from pagedeck.gui.batch.timeline import GUTTER, kind_colour
+from pagedeck.gui.batch.view import BatchView
 from pagedeck.gui.calm_scale import CalmScale, nice_ceiling
 from pagedeck.gui.i18n import Languages
-from pagedeck.gui.request_bars import stacked
 from pagedeck.gui.selection import Selection
-from pagedeck.gui.timeline import GUTTER, kind_colour
 from pagedeck.ipc.telemetry import StepEntry, StepRecord, Steps
 from pagedeck.ipc.vocabulary import Hold
 from PySide6.QtCore import QPoint, QPointF, Qt
@@ -73,6 +74,15 @@ def test_a_column_is_as_tall_as_its_tokens(shown: Shown) -> None:
     assert colours[1] == kind_colour(palette, "decode", "normal")  # decode stands at the bottom
     assert prefill / decode == pytest.approx(5, abs=0.6)
     assert (prefill + decode) / len(colours) == pytest.approx(48 / shown.timeline._scale.top, abs=0.04)
+
+
+def test_another_life_is_followed_from_its_start(qtbot: QtBot, shown: Shown) -> None:
+    shown.steps(50)
+    shown.click(qtbot, 30)
+    assert shown.timeline._chosen == 30 and not shown.view._live.isChecked()
+    shown.link.view.begin("e2")
+    shown.link.connectionChanged.emit()
+    assert shown.timeline._chosen is None and shown.view._live.isChecked()
 
 
 def test_the_figures_get_brief_before_the_key_gives_way(shown: Shown) -> None:
@@ -164,6 +174,14 @@ def test_hovering_tells_who_was_in_a_step(qtbot: QtBot, shown: Shown) -> None:
     ):
         assert part in text, text
     assert shown.view.rect().contains(card.geometry())
+
+
+def test_the_samples_of_a_request_are_one_share_of_a_step(shown: Shown) -> None:
+    shown.steps(1, entries=[StepEntry(5, 1, False), StepEntry(6, 1, False), StepEntry(5, 1, False)])
+    card = StepCard(shown.view)
+    card.write(shown.link.view.steps.record(0), shown.link)
+    shares = [line for line in card._body.text().splitlines() if line.startswith("#")]
+    assert shares == ["#5 · decode 2", "#6 · decode 1"]
 
 
 def test_preemptions_and_swaps_are_marked(shown: Shown) -> None:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from pagedeck.gui import theme
-from pagedeck.gui.block_image import AGE_TOP, BlockImage, Colouring, arrange
-from pagedeck.gui.block_map import BlockMap
 from pagedeck.gui.class_table import ClassTable
 from pagedeck.gui.codes import (
     CODE_CLASS,
@@ -22,8 +20,11 @@ from pagedeck.gui.codes import (
 from pagedeck.gui.i18n import Languages
 from pagedeck.gui.link import EngineLink
 from pagedeck.gui.main_window import MainWindow
+from pagedeck.gui.map.block_image import AGE_TOP, BlockImage, Colouring, arrange
+from pagedeck.gui.map.block_map import BlockMap
+from pagedeck.gui.map.legend import Legend
+from pagedeck.gui.map.slot_layer import SLOT_CELL, seen, slot_grid
 from pagedeck.gui.selection import Selection
-from pagedeck.gui.slot_layer import SLOT_CELL, seen, slot_grid
 from pagedeck.gui.state import ConnectionState, TierView
 from pagedeck.ipc.protocol import BlockDetail, BlockOwner, DescribeBlock, DescribeRequest
 from pagedeck.ipc.telemetry import BlocksUpdate, GroupBlocks
@@ -416,6 +417,36 @@ def test_the_legend_counts_and_singles_out(qtbot: QtBot, shown: Shown) -> None:
     assert shown.colour_at(6) == palette.states[S.ACTIVE]
 
 
+def test_a_pool_tells_what_it_keeps_beside_what_is_in_use(shown: Shown) -> None:
+    assert "cached" not in shown.pool._usage.text()
+    for block in range(150):
+        shown.feeder.device.put(block, S.CACHED, 0, 16, 0, 1)
+    shown.advance(1, arrivals=0)
+    shown.pool.write_header()
+    assert "150 more cached" in shown.pool._usage.text()
+
+
+def test_the_legend_stays_true_when_the_pools_change(languages: Languages, qtbot: QtBot) -> None:
+    legend, device, host = Legend(), TierView(), TierView()
+    qtbot.addWidget(legend)
+    device.replace(Tier(40, 16).blocks(None))
+    away = Tier(4, 16)
+    away.put(0, S.SWAPPED, 1, 16, 1, 1)
+    host.replace(away.blocks(None))
+    legend.set_colouring(Colouring.FILL, 16)
+    legend.refresh(device, host)
+    chip = legend._chips[S.SWAPPED]
+    chip.click()
+    host.replace(Tier(0, 16).blocks(None))
+    device.replace(Tier(20, 32).blocks(None))
+    legend.refresh(device, host)
+    assert legend.shown == {S.SWAPPED} and not chip.isHidden()  # what filters can be seen, and taken back
+    assert legend._scale._high.text() == "32 tokens"
+    chip.click()
+    legend.refresh(device, host)
+    assert chip.isHidden()
+
+
 def test_zoom_pan_and_fit(qtbot: QtBot, shown: Shown) -> None:
     canvas = shown.pool.canvas
     whole = canvas.visible_cells
@@ -580,6 +611,28 @@ def test_from_near_a_block_is_its_slots_and_their_tokens(qtbot: QtBot, shown: Sh
     qtbot.waitUntil(lambda: not shown.pool.canvas.texts_of(0))
     shown.link.answer(DescribeBlock, BlockDetail(tier="device", block=0, token_texts=["late"]))
     assert not shown.pool.canvas.texts_of(0)  # what it held is no longer what it holds
+
+
+@pytest.mark.parametrize("block_size", [32, 64, 256])
+def test_tokens_can_be_read_in_a_flat_view_too(
+    qtbot: QtBot, link: ScriptedLink, languages: Languages, block_size: int
+) -> None:
+    flat = Shown(qtbot, link, Feeder(400, block_size, 60, seed=2), size=(880, 240))
+    flat.feeder.device.put(150, S.ACTIVE, 1, block_size, 9, 1)
+    flat.advance(1, arrivals=0)
+    canvas = flat.pool.canvas
+    assert canvas.viewport().height() < 200
+    flat.selection.select_block("device", 150)
+    qtbot.keyClick(canvas, Qt.Key.Key_Z)
+    columns, rows = slot_grid(block_size, *canvas.cell_size)
+    assert canvas.cell_size[0] / columns >= 40 and canvas.cell_size[1] / rows >= 14
+    assert canvas.cell_rect(150).top() > -3 and canvas.cell_rect(150).left() > -3  # its beginning is in view
+    qtbot.waitUntil(lambda: link.count(DescribeBlock) > 0)
+    plain = canvas.grab().toImage()
+    for message, reply in list(link.sent):
+        if isinstance(message, DescribeBlock) and message.block == 150:
+            reply(BlockDetail(tier="device", block=150, token_texts=["word"] * block_size))
+    assert canvas.grab().toImage() != plain  # the text is drawn
 
 
 @pytest.mark.parametrize("block_size", [1, 8, 16, 24, 32, 64, 256])

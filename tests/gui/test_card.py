@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import numpy as np
 from pagedeck.gui.card import QuietLabel, Still
-from pagedeck.gui.legend import Legend
+from pagedeck.gui.map.legend import Legend
 from pagedeck.gui.state import TierView
 from pagedeck.ipc.telemetry import TierBlocks
 from pagedeck.ipc.vocabulary import BlockState

@@ -13,12 +13,12 @@ from pathlib import Path
 import psutil
 import pytest
 from pagedeck.gui import i18n
-from pagedeck.gui.engine_list import EngineList, ListedEngine
-from pagedeck.gui.engine_process import EngineProcess
+from pagedeck.gui.engines.engine_list import EngineList, ListedEngine
+from pagedeck.gui.engines.process import EngineProcess
+from pagedeck.gui.engines.start_dialog import StartDialog
 from pagedeck.gui.link import EngineLink
 from pagedeck.gui.main_window import MainWindow
 from pagedeck.gui.session import EngineSession
-from pagedeck.gui.start_dialog import StartDialog
 from pagedeck.gui.state import ConnectionState
 from pagedeck.ipc.client import Client
 from pagedeck.ipc.endpoint import read_connection

@@ -10,11 +10,12 @@ from pathlib import Path
 
 import psutil
 import pytest
-from pagedeck.gui.engine_process import EngineProcess
+from pagedeck.gui.engines.process import EngineProcess
 from pagedeck.gui.session import EngineSession
+from pagedeck.gui.settings.restart import Restart
 from pagedeck.gui.state import ConnectionState
 from pagedeck.ipc.endpoint import Connection, process_started, write_connection
-from pagedeck.ipc.protocol import Done, Release, Shutdown
+from pagedeck.ipc.protocol import Done, Failed, Release, Shutdown
 from PySide6.QtCore import QObject
 from pytestqt.qtbot import QtBot
 
@@ -64,7 +65,7 @@ def test_it_stops_when_asked(start: object, qtbot: QtBot) -> None:
 
 
 def test_a_deaf_one_is_terminated_then_killed(start: object, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pagedeck.gui.engine_process.KILL_AFTER_MS", 50)
+    monkeypatch.setattr("pagedeck.gui.engines.process.KILL_AFTER_MS", 50)
     process = start(STUBBORN)  # type: ignore[operator]
     qtbot.waitUntil(lambda: said(process, "deaf"))
     with qtbot.waitSignal(process.stopped, timeout=10_000):
@@ -113,7 +114,7 @@ def test_no_orphan_when_the_app_is_killed(tmp_path: Path) -> None:
 import sys, time
 from pathlib import Path
 from PySide6.QtCore import QCoreApplication
-from pagedeck.gui.engine_process import EngineProcess
+from pagedeck.gui.engines.process import EngineProcess
 app = QCoreApplication([])
 EngineProcess.command = property(lambda self: [sys.executable, "-c", {OBEDIENT!r}])
 process = EngineProcess("test", [], Path({str(tmp_path / "out")!r}))
@@ -172,7 +173,7 @@ def test_settings_for_an_engine_that_runs_already_are_said_to_change_nothing(
     told = EngineSession(link, ["--block-size", "64"])
     with qtbot.waitSignal(told.failed) as said:
         told.open()
-    assert said.args[0].startswith("other runs already, so --block-size 64 changes nothing.")
+    assert said.args[0]().startswith("other runs already, so --block-size 64 changes nothing.")
     with qtbot.assertNotEmitted(session.failed):
         session.open()
     told.close()
@@ -214,6 +215,26 @@ def test_restart_waits_for_the_end_and_starts_anew(session: EngineSession, link:
     qtbot.waitUntil(lambda: session.owned and session._processes["pagedeck"].pid not in (None, first))
     assert link.count(Shutdown) == 1
     assert session.starting
+
+
+def test_an_engine_that_is_left_while_it_restarts_starts_again_unseen(
+    session: EngineSession, link: ScriptedLink, qtbot: QtBot
+) -> None:
+    restart, outcomes = Restart(session), []
+    restart.ended.connect(outcomes.append)
+    session.open()
+    first = session._processes["pagedeck"]
+    announce("pagedeck", os.getpid())
+    qtbot.waitUntil(lambda: not session.starting)
+    link.say_connection(ConnectionState.READY)
+    restart.begin({}, patient=True)
+    session.attach(announce("other", os.getpid()))
+    link.say_connection(ConnectionState.READY)
+    assert not restart.under_way and not outcomes, "the other engine did not restart"
+    pid = first.pid
+    first.stop(lambda: None)  # its requests have finished
+    qtbot.waitUntil(lambda: session.owns("pagedeck") and session._processes["pagedeck"].pid not in (None, pid))
+    assert session.name == "other"
 
 
 def test_stop_ends_as_stopped(session: EngineSession, qtbot: QtBot) -> None:
@@ -262,6 +283,27 @@ def test_keep_serving_lets_the_engine_go(session: EngineSession, link: ScriptedL
     assert link.count(Shutdown) == 0
     process._released = False
     process.stop_now(lambda: None)
+
+
+def test_an_engine_that_ends_while_the_window_closes_is_not_started_again(
+    session: EngineSession, link: ScriptedLink
+) -> None:
+    session.open()
+    process = session._processes["pagedeck"]
+    session.restart_with([], patient=False)
+    session.keep_serving = True
+    request = link.request
+
+    def end(message: object, on_reply: object) -> None:
+        request(message, on_reply)  # type: ignore[arg-type]
+        if isinstance(message, Release):
+            process.stop_now(lambda: None)
+            process.stopped.emit()
+            link.answer(Release, Failed(code="gone"))
+
+    link.request = end  # type: ignore[method-assign, assignment]
+    session.close()
+    assert not session._processes and not session.starting
 
 
 def test_anothers_engine_is_asked_to_finish_first_and_when_asked_again_to_hurry(

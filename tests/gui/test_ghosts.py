@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from pagedeck.gui.block_image import arrange
-from pagedeck.gui.ghost_layer import GhostLayer
-from pagedeck.gui.ghosts import BEYOND, EMPTY, HELD, NOTHING, ODD, GhostKind, contiguous, unshared
 from pagedeck.gui.i18n import Language, Languages
+from pagedeck.gui.map.block_image import arrange
+from pagedeck.gui.map.ghost_layer import GhostLayer
+from pagedeck.gui.map.ghosts import BEYOND, EMPTY, HELD, NOTHING, ODD, GhostKind, contiguous, unshared
 from pagedeck.gui.state import TierView
 from pagedeck.ipc.telemetry import RequestRow
 from pagedeck.ipc.vocabulary import BlockState

@@ -41,8 +41,8 @@ from .test_inspector import detail
 ROOT = Path(__file__).parents[2]
 TOOLS = Path(sys.executable).parent
 UPDATE = (
-    "pyside6-lupdate gui/*.py -ts assets/translations/pagedeck_zh_CN.ts -source-language en -target-language zh_CN"
-    " -no-obsolete -locations none"
+    "pyside6-lupdate $(git ls-files 'gui/*.py') -ts assets/translations/pagedeck_zh_CN.ts"
+    " -source-language en -target-language zh_CN -no-obsolete -locations none"
 )
 
 #: Words that stand in a Chinese text as they are: names, units, and terms that the field uses untranslated.
@@ -139,7 +139,7 @@ def test_translations_keep_their_places_for_figures() -> None:
 def test_translation_files_know_every_text_of_the_sources(language: str, tmp_path: Path) -> None:
     plural = ["-pluralonly"] if language == "en" else []
     made = tmp_path / f"pagedeck_{language}.ts"
-    sources = [str(path) for path in sorted((ROOT / "gui").glob("*.py"))]
+    sources = [str(path) for path in sorted((ROOT / "gui").rglob("*.py"))]
     tool = [str(TOOLS / "pyside6-lupdate"), *sources, "-ts", str(made), "-source-language", "en"]
     subprocess.run([*tool, "-target-language", language, *plural], check=True, capture_output=True)
     now = {

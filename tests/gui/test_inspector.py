@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 
 import pytest
-from pagedeck.gui.inspector import POLL_MS, Inspector
+from pagedeck.gui.i18n import Languages
+from pagedeck.gui.requests.inspector import POLL_MS, Inspector
 from pagedeck.gui.selection import Selection
 from pagedeck.ipc.protocol import (
     BlockDetail,
@@ -190,6 +191,45 @@ def test_an_ended_request_is_asked_about_once_more_and_cannot_be_cancelled(
     link.requestsChanged.emit()
     assert link.count(DescribeRequest) == 2
     assert not inspector.request.cancel_button.isEnabled()
+
+
+def test_what_the_engine_does_not_tell_is_not_asked_for_again(
+    inspector: Inspector, link: ScriptedLink, selection: Selection, languages: Languages
+) -> None:
+    # Another user's request has no id here.
+    link.view.requests[9] = RequestRow(9, "", "running", 10)
+    selection.select_request(9)
+    inspector._ask()
+    assert link.count(DescribeRequest) == 0
+    assert not inspector.request.cancel_button.isEnabled()
+    assert inspector.request.output.placeholderText().startswith("This request is another user's")
+
+    # One that ended long ago is not known any more.
+    link.view.requests[7] = RequestRow(7, "chat-7", "finished", 10)
+    selection.select_request(7)
+    link.answer(DescribeRequest, Failed(code="unknown_request", message="There is no request 'chat-7'."))
+    asked = link.count(DescribeRequest)
+    inspector._ask()
+    assert link.count(DescribeRequest) == asked
+
+
+def test_of_two_requests_with_one_id_the_selected_one_stays(
+    inspector: Inspector, link: ScriptedLink, selection: Selection
+) -> None:
+    link.view.requests[8] = RequestRow(8, "chat-7", "running", 10)
+    link.view.requests[7] = RequestRow(7, "chat-7", "finished", 10)
+    selection.select_request(7)
+    link.answer(DescribeRequest, RequestDetail(row=link.view.requests[8], text=["Another answer"]))
+    assert inspector.request.title.text() == "Request #7" and inspector.request.output.toPlainText() == ""
+
+
+def test_what_programs_call_themselves_is_no_markup(
+    inspector: Inspector, link: ScriptedLink, selection: Selection
+) -> None:
+    link.view.requests[7] = RequestRow(7, "chat-7", "failed", 10, client="<b>me</b>", error="<img src=x>")
+    selection.select_request(7)
+    shown = [label for label in inspector.findChildren(QLabel) if label.text() in ("<b>me</b>", "<img src=x>")]
+    assert [label.textFormat() for label in shown] == 2 * [Qt.TextFormat.PlainText]
 
 
 def test_many_blocks_cost_only_what_is_seen(

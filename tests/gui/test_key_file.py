@@ -118,4 +118,4 @@ def test_a_file_that_others_may_read_is_refused_with_what_to_do(
     file.chmod(0o644)
     with qtbot.waitSignal(session.failed, timeout=WAIT_MS) as failed:
         session.open(str(file))
-    assert "chmod 600" in failed.args[0]
+    assert "chmod 600" in failed.args[0]()

@@ -8,11 +8,12 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 from pagedeck.gui import shortcuts
-from pagedeck.gui.attach_dialog import AttachDialog
+from pagedeck.gui.attached.dialog import AttachDialog
+from pagedeck.gui.engines.start_dialog import StartDialog
+from pagedeck.gui.i18n import Language, Languages
 from pagedeck.gui.leave_dialog import LeaveDialog
 from pagedeck.gui.main_window import MainWindow
 from pagedeck.gui.rail import PAGES
-from pagedeck.gui.start_dialog import StartDialog
 from pagedeck.gui.welcome import Welcome
 from PySide6.QtCore import QPoint, QRect, Qt
 from PySide6.QtGui import QAction, QImage, QKeySequence, QShortcut
@@ -23,6 +24,7 @@ from PySide6.QtWidgets import (
     QDialog,
     QGraphicsScene,
     QLabel,
+    QScrollArea,
     QWidget,
 )
 from pytestqt.qtbot import QtBot
@@ -137,6 +139,17 @@ def test_the_overview_names_every_key(filled: MainWindow, qtbot: QtBot) -> None:
     named = {keys.toString() for keys in shortcuts.known()}
     assert len(keys) > 10
     assert keys - named == set()
+
+
+@pytest.mark.parametrize("language", Language)
+def test_the_overview_is_seen_whole(filled: MainWindow, languages: Languages, language: Language) -> None:
+    languages.switch(language)
+    overview = shortcuts.Shortcuts(filled)
+    overview.show()
+    QApplication.processEvents()
+    area = overview.findChild(QScrollArea)
+    assert area is not None and area.verticalScrollBar().maximum() == 0
+    assert area.widget().minimumSizeHint().width() <= area.viewport().width()
 
 
 def test_the_overview_opens_by_its_key_but_not_while_text_is_typed(filled: MainWindow, qtbot: QtBot) -> None:

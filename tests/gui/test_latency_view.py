@@ -10,9 +10,9 @@ from pagedeck.gui import theme
 from pagedeck.gui.chart import POINTS, format_value
 from pagedeck.gui.durations import EDGES
 from pagedeck.gui.i18n import Language, Languages
-from pagedeck.gui.latency_view import SHEETS, LatencyView
+from pagedeck.gui.latency.step_split import PARTS, split_by_second
+from pagedeck.gui.latency.view import SHEETS, LatencyView
 from pagedeck.gui.state import StepHistory
-from pagedeck.gui.step_split import PARTS, split_by_second
 from pagedeck.ipc.telemetry import Percentiles, StepRecord
 from PySide6.QtCore import Qt
 from pytestqt.qtbot import QtBot

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pagedeck.gui.link import EngineLink
+from pagedeck.gui import link as link_module
+from pagedeck.gui.link import FRAME_MS, EngineLink
 from pagedeck.gui.state import ConnectionState
 from pagedeck.ipc.line import EngineError
 from pagedeck.ipc.protocol import (
@@ -32,6 +33,7 @@ from pagedeck.ipc.vocabulary import BlockState, SamplingParams
 from pytestqt.qtbot import QtBot
 
 from ..ipc.cable import Cable
+from .scripted_link import Clock
 
 WAIT_MS = 30_000
 
@@ -84,6 +86,30 @@ def test_a_request_is_seen_from_start_to_end(qtbot: QtBot, app_link: EngineLink,
     qtbot.waitUntil(lambda: len(link.view.steps) >= 20, timeout=WAIT_MS)
     qtbot.waitUntil(lambda: len(link.view.latency) > 0, timeout=WAIT_MS)
     assert not link.view.feed.wants_snapshot()
+
+
+def test_what_arrives_after_a_rest_is_delivered_at_once(qtbot: QtBot, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock()
+    monkeypatch.setattr(link_module, "time", clock)
+    link = EngineLink()
+    link._deliver()
+    for later, rest in ((0.010, FRAME_MS - 10), (0.020, FRAME_MS - 30), (5.0, 0)):
+        clock.now += later
+        link._schedule()
+        assert link._frame.interval() == rest
+        link._frame.stop()
+
+
+def test_after_a_long_delivery_the_user_has_the_window_for_a_moment(
+    qtbot: QtBot, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = Clock()
+    monkeypatch.setattr(link_module, "time", clock)
+    link = EngineLink()
+    monkeypatch.setattr(link, "_hand_out", lambda: setattr(clock, "now", clock.now + 1.0))
+    link._deliver()
+    link._schedule()
+    assert link._frame.interval() == link_module.REST_MS
 
 
 def test_what_arrives_wakes_the_window_once_a_delivery(qtbot: QtBot, app_link: EngineLink, shared_engine: Any) -> None:

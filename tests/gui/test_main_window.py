@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from pagedeck.gui import i18n, theme
-from pagedeck.gui.app import parser
+from pagedeck.gui.app import parser, stored_theme
 from pagedeck.gui.banner import brief
 from pagedeck.gui.choice import Choice
 from pagedeck.gui.main_window import MainWindow
@@ -48,6 +48,19 @@ def feed(link: ScriptedLink) -> Feeder:
     for _ in range(4):
         link.tell(feeder.advance(20, arrivals=0.3, stats=True))
     return feeder
+
+
+@pytest.mark.parametrize("stored", ["nonsense", 12, ["a", "b"]])
+def test_a_layout_of_another_version_is_as_good_as_none(
+    stored: object, link: ScriptedLink, languages: i18n.Languages, tmp_path: Path, qtbot: QtBot
+) -> None:
+    settings = QSettings(str(tmp_path / "other.ini"), QSettings.Format.IniFormat)
+    for part in ("geometry", "state", "splitter", "page", "theme"):
+        settings.setValue(f"window/{part}", stored)
+    window = MainWindow(EngineSession(link), languages, settings)
+    qtbot.addWidget(window)
+    assert (window.width(), window.height()) == (1280, 800) and window.rail.current == PAGES[0].key
+    assert stored_theme(settings) == "system"
 
 
 def test_every_page_by_key_and_by_rail(window: MainWindow, qtbot: QtBot) -> None:
@@ -323,3 +336,16 @@ def test_a_choice_is_as_wide_as_its_texts_in_any_language(qtbot: QtBot) -> None:
     before = choice.sizeHint().width()
     choice.setItemText(0, "The first sample of them all")
     assert choice.sizeHint().width() > before + 40
+
+
+def test_the_inspector_grows_with_the_window_until_it_is_dragged(window: MainWindow, qtbot: QtBot) -> None:
+    narrow = window.dock.width()
+    window.resize(2560, 1440)
+    qtbot.waitUntil(lambda: 1.4 * narrow < window.dock.width() < 2560 / 5)
+    window.resize(1280, 800)
+    qtbot.waitUntil(lambda: window.dock.width() == narrow)
+    window.resizeDocks([window.dock], [350], Qt.Orientation.Horizontal)
+    qtbot.waitUntil(lambda: window.dock.width() == 350)
+    window.resize(2560, 1440)
+    qtbot.waitUntil(lambda: window.map.width() > 1800)
+    assert window.dock.width() == 350

@@ -13,7 +13,7 @@ from pagedeck.bench.results import Changed, Claim, Results, Run, Trial
 from pagedeck.bench.tuner.objective import Objective
 from pagedeck.gui import i18n
 from pagedeck.gui.main_window import MainWindow
-from pagedeck.gui.measure_page import MeasurePage, results_folder
+from pagedeck.gui.measure.page import MeasurePage, results_folder
 from pagedeck.gui.rail import PAGES
 from PySide6.QtCore import QMimeData, QPoint, Qt, QUrl
 from PySide6.QtGui import QDropEvent
@@ -131,7 +131,7 @@ def test_what_cannot_be_measured_says_why(page: MeasurePage, tmp_path: Path, qtb
     page.model.setText(str(tmp_path / "no-model"))
     with qtbot.waitSignal(page.said, timeout=SOON_MS) as said:
         click(qtbot, page.load.start_button)
-    assert said.args[1] == "error" and "no-model" in said.args[0]
+    assert said.args[1] == "error" and "no-model" in said.args[0]()
 
 
 def test_a_window_that_closes_ends_what_it_measures(

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 from pagedeck.gui.i18n import Languages
-from pagedeck.gui.model_card import ModelCard
-from pagedeck.gui.models_page import ModelsPage
+from pagedeck.gui.models.card import ModelCard
+from pagedeck.gui.models.page import ModelsPage
 from pagedeck.gui.session import EngineSession
 from pagedeck.gui.state import ConnectionState
 from PySide6.QtCore import Qt
@@ -97,12 +97,21 @@ def test_a_model_is_looked_up_downloaded_with_a_pause_used_and_deleted(
 
 def test_a_download_can_be_given_up(page: ModelsPage, hub: FakeHub, qtbot: QtBot) -> None:
     hub.hold_after = 100_000
-    page.fetch(MODEL)
+    page.get(MODEL)  # to be used as soon as it is there
     shown = card(page, qtbot)
     qtbot.waitUntil(lambda: page.models[MODEL].have >= 100_000, timeout=SOON_MS)
     click(qtbot, shown.drop_button)
     qtbot.waitUntil(lambda: MODEL not in page.cards, timeout=SOON_MS)
     assert not (Path(hub.environment["HF_HUB_CACHE"]) / "models--owner--tiny").exists()
+
+    # Whoever downloads it after all has not asked for it to be used.
+    hub.hold_after = None
+    hub.go_on.set()
+    used: list[str] = []
+    page.used.connect(used.append)
+    page.fetch(MODEL)
+    qtbot.waitUntil(lambda: MODEL in page.models and page.models[MODEL].complete, timeout=SOON_MS)
+    assert used == []
 
 
 def test_it_says_why_a_model_cannot_be_had(page: ModelsPage, qtbot: QtBot) -> None:

@@ -6,21 +6,25 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from pagedeck.gui import pool_canvas, theme
+from pagedeck.gui import theme
 from pagedeck.gui.bench import frame_times
-from pagedeck.gui.block_map import BlockMap
 from pagedeck.gui.link import FRAME_MS
+from pagedeck.gui.map import pool_canvas
+from pagedeck.gui.map.block_image import Colouring
+from pagedeck.gui.map.block_map import BlockMap
 from pagedeck.gui.motion import FADE_S, FLASHES_MAX, Flashes, Motion, blend
 from pagedeck.gui.selection import Selection
 from pagedeck.gui.state import EngineView
 from pagedeck.ipc.protocol import DescribeRequest, RequestDetail
 from pagedeck.ipc.telemetry import BlocksUpdate, RequestRow
 from pagedeck.ipc.vocabulary import BlockState
-from PySide6.QtCore import QSettings, Qt
+from PySide6.QtCore import QEvent, QObject, QRect, QSettings, Qt
+from PySide6.QtGui import QPaintEvent, QRegion
+from PySide6.QtWidgets import QWidget
 from pytestqt.qtbot import QtBot
 
 from .feeder import Feeder
-from .scripted_link import ScriptedLink
+from .scripted_link import Clock, ScriptedLink
 from .test_block_map import Shown
 
 S = BlockState
@@ -44,8 +48,8 @@ def tell(view: EngineView, feeder: Feeder) -> tuple[dict[int, Motion], dict[int,
     view.apply(*feeder.message(b"blocks", update))
     moved = []
     for tier in (view.device, view.host):
-        ids, kinds = tier.moves.pop()
-        moved.append({int(block): Motion(kind) for block, kind in zip(ids, kinds, strict=True) if kind})
+        latest = zip(*tier.moves.pop(), strict=True) if tier.moves else ()
+        moved.append({int(block): Motion(kind) for block, kind in latest if kind})
     return moved[0], moved[1]
 
 
@@ -114,14 +118,21 @@ def test_blending_goes_from_one_colour_to_the_other() -> None:
     assert blended.tolist() == [0xFF102030, 0xFF808080, 0xFFF0E0D0]
 
 
-class Clock:
-    """The canvas's time, at the test's pace."""
+class Painted(QObject):
+    """What of a widget was painted."""
 
-    def __init__(self) -> None:
-        self.now = 100.0
+    def __init__(self, widget: QWidget) -> None:
+        super().__init__(widget)
+        self.region = QRegion()
+        widget.installEventFilter(self)
 
-    def monotonic(self) -> float:
-        return self.now
+    def eventFilter(self, _: QObject, event: QEvent) -> bool:
+        if isinstance(event, QPaintEvent):
+            self.region = self.region.united(event.region())
+        return False
+
+    def covers(self, place: QRect) -> bool:
+        return self.region.intersected(place) == QRegion(place)
 
 
 @pytest.fixture
@@ -145,6 +156,29 @@ def test_a_block_that_is_taken_flashes_and_fades(qtbot: QtBot, link: ScriptedLin
     shown.feeder.device.put(9, S.ACTIVE, 1, 16, 1, 1)
     shown.advance(1, arrivals=0)
     assert shown.colour_at(9) == states[S.ACTIVE] and not canvas._fade.isActive()
+
+
+def test_only_what_changed_or_fades_is_painted_anew(qtbot: QtBot, link: ScriptedLink, clock: Clock) -> None:
+    shown = Shown(qtbot, link, Feeder(600, 16, 0), motion=True)
+    canvas = shown.pool.canvas
+    first, last = (canvas.cell_rect(block).toRect() for block in (40, 590))
+    shown.feeder.device.put(590, S.ACTIVE, 1, 16, 1, 1)
+    shown.advance(1, arrivals=0)
+    painted = Painted(canvas.viewport())
+    qtbot.waitUntil(lambda: painted.covers(first) and painted.covers(last))  # all that has never been painted
+    painted.region = QRegion()
+    qtbot.waitUntil(lambda: painted.covers(last))  # it fades
+    assert not painted.covers(first)
+    shown.feeder.device.put(40, S.CACHED, 0, 16, 1, 1)  # which does not flash
+    shown.advance(1, arrivals=0)
+    qtbot.waitUntil(lambda: painted.covers(first))
+    painted.region = QRegion()
+    clock.now += FADE_S  # what has faded is painted once more as it is
+    qtbot.waitUntil(lambda: not canvas._fade.isActive() and painted.covers(last))
+    assert not painted.covers(first)
+    painted.region = QRegion()
+    shown.map.set_colouring(Colouring.FILL)
+    qtbot.waitUntil(lambda: painted.covers(first) and painted.covers(last))
 
 
 def test_what_fades_is_drawn_with_what_is_delivered(qtbot: QtBot, link: ScriptedLink, clock: Clock) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from pagedeck.gui.batch_view import BatchView
+from pagedeck.gui.batch.view import BatchView
 from pagedeck.gui.main_window import MainWindow
 from pagedeck.gui.paced import Paced
 from pagedeck.gui.selection import Selection

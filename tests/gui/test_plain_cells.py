@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 from pagedeck.gui import theme
 from pagedeck.gui.log_view import LogView
-from pagedeck.gui.request_table import RequestTable, StateDelegate
+from pagedeck.gui.requests.table import RequestTable, StateDelegate
 from pagedeck.gui.selection import Selection
 from pagedeck.ipc.telemetry import RequestRow
 from PySide6.QtCore import QModelIndex, QPersistentModelIndex
@@ -72,7 +74,7 @@ def test_the_log_looks_as_the_style_paints_it(link: ScriptedLink, qtbot: QtBot) 
     log = LogView(link)
     qtbot.addWidget(log)
     for level in ("info", "warning", "error"):
-        log.add(f"What is said of {level}", level)
+        log.add(partial("What is said of {}".format, level), level)
     log.resize(1100, 500)
     log.show()
     quick = ink(log.view)

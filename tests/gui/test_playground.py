@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from pagedeck.gui import i18n, samples
-from pagedeck.gui.playground import Playground
+from pagedeck.gui import i18n
+from pagedeck.gui.playground import samples
+from pagedeck.gui.playground.page import Playground
 from pagedeck.ipc.protocol import Accepted, EngineStatus, Failed, Finished, SampleResult, Submit, Tokens
 from pagedeck.ipc.vocabulary import PRIORITIES
 from PySide6.QtCore import Qt
@@ -137,6 +138,16 @@ def test_conversation_goes_on_and_regenerate_asks_again(page: Playground, link: 
     assert messages is not None
     assert [m.content for m in messages] == ["One", "First", "Two"]
     assert len(page.turns) == 2
+
+
+def test_what_cannot_be_asked_again_stays(page: Playground, link: ScriptedLink, qtbot: QtBot) -> None:
+    ask(page, qtbot)
+    link.answer(Submit, Tokens(token_ids=[1], text="Kept"))
+    finish(link)
+    for seed in ("x", "9" * 30):
+        page.parameters.seed.setText(seed)
+        qtbot.mouseClick(page.regenerate_button, Qt.MouseButton.LeftButton)
+        assert [turn.answer.text for turn in page.turns] == ["Kept"] and link.count(Submit) == 1
 
 
 def test_samples_stand_side_by_side_and_one_is_gone_on_with(page: Playground, link: ScriptedLink, qtbot: QtBot) -> None:

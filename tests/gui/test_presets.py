@@ -8,10 +8,10 @@ import pytest
 from pagedeck.engine.config import EngineConfig
 from pagedeck.engine.facts import setting_facts
 from pagedeck.gui.i18n import Language, Languages
-from pagedeck.gui.presets import matching
-from pagedeck.gui.restart import Restart
 from pagedeck.gui.session import EngineSession
-from pagedeck.gui.settings_panel import SettingsPanel
+from pagedeck.gui.settings.panel import SettingsPanel
+from pagedeck.gui.settings.presets import matching
+from pagedeck.gui.settings.restart import Restart
 from pagedeck.ipc.presets import find_preset, presets
 from pagedeck.ipc.protocol import Reconfigure, Reconfigured, ReconfigureReport, SettingInfo
 from PySide6.QtCore import Qt

@@ -12,11 +12,11 @@ import msgspec
 import numpy as np
 import pytest
 from pagedeck.bench.traces import read_trace
-from pagedeck.gui.export import write_trace
 from pagedeck.gui.link import EngineLink
-from pagedeck.gui.recorder import Recorder, keyframe
-from pagedeck.gui.recording import MAGIC, Frame, Header, Recording, Writer
-from pagedeck.gui.replay import Replay
+from pagedeck.gui.recording.export import write_trace
+from pagedeck.gui.recording.file import MAGIC, Frame, Header, Recording, Writer
+from pagedeck.gui.recording.recorder import Recorder, keyframe
+from pagedeck.gui.recording.replay import Replay
 from pagedeck.gui.state import LATENCY_COLUMNS, STEP_COLUMNS, EngineView, TierView
 from pagedeck.ipc.endpoint import Connection
 from pagedeck.ipc.protocol import DescribeRequest, Failed, Finished, Submit

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import errno
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,11 +12,11 @@ import pytest
 from pagedeck.cli import main
 from pagedeck.gui import i18n
 from pagedeck.gui.main_window import MainWindow
-from pagedeck.gui.replay_bar import played
+from pagedeck.gui.recording.replay_bar import played
 from pagedeck.gui.state import LATENCY_COLUMNS, STEP_COLUMNS
 from pagedeck.ipc.protocol import Failed, Ping, Reconfigure
 from pagedeck.ipc.telemetry import Event
-from PySide6.QtCore import QMimeData, QPointF, Qt, QUrl
+from PySide6.QtCore import QMimeData, QPointF, QRect, Qt, QUrl
 from PySide6.QtGui import QDropEvent, QImage
 from pytestqt.qtbot import QtBot
 
@@ -82,6 +83,15 @@ def test_the_button_records_and_says_where(window: MainWindow, link: ScriptedLin
     assert not button.isChecked() and not window.recorder.recording
     assert str(path) in window.said.text()
     assert path.read_bytes().startswith(b"PAGEDECK")
+
+
+def test_recordings_of_one_second_are_files_of_their_own(window: MainWindow, feeder: Feeder) -> None:
+    paths = []
+    for _ in range(3):
+        window.files.record.trigger()
+        paths.append(window.recorder.path)
+        window.files.record.trigger()
+    assert len(set(paths)) == 3 and all(path is not None and path.stat().st_size for path in paths)
 
 
 def test_a_replay_shows_the_recording_and_then_the_engine_again(
@@ -251,10 +261,38 @@ def test_tables_and_picture_hold_what_is_shown(
     assert window.said.text().startswith(f"{tmp_path / 'no' / 'folder.csv'} was not written")
 
 
+def test_the_picture_is_of_now_while_another_page_is_shown(
+    window: MainWindow, link: ScriptedLink, feeder: Feeder, tmp_path: Path
+) -> None:
+    window.rail.choose("map")
+    window.map.refresh()
+    window.rail.choose("log")
+    feed(link, feeder)
+    window.files.save(tmp_path / "map.png", window.files.save_picture)
+    window.rail.choose("map")
+    shown = window.map.pools["device"].canvas
+    there = shown.mapTo(window.map, shown.rect().topLeft())
+    saved = QImage(str(tmp_path / "map.png")).copy(QRect(there, shown.size()))
+    assert saved == shown.grab().toImage().convertToFormat(saved.format())
+
+
+def test_an_export_that_fails_leaves_what_was_there(window: MainWindow, tmp_path: Path) -> None:
+    before = tmp_path / "steps.csv"
+    before.write_text("yesterday's")
+
+    def fill_the_disk(path: Path) -> None:
+        path.write_text("half a li")
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    window.files.save(before, fill_the_disk)
+    assert window.said.text() == f"{before} was not written: the disk is full"
+    assert before.read_text() == "yesterday's" and [*tmp_path.glob("*.part")] == []
+
+
 def test_closing_the_window_completes_the_recording(
     window: MainWindow, link: ScriptedLink, feeder: Feeder, qtbot: QtBot
 ) -> None:
-    from pagedeck.gui.recording import Recording
+    from pagedeck.gui.recording.file import Recording
 
     window.recorder.start("test", window.recorder.folder.parent / "open.pagedeck")
     path = window.recorder.path

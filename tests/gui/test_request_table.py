@@ -9,12 +9,13 @@ import time
 from typing import Any
 
 import pytest
-from pagedeck.gui.as_code import as_code
+from msgspec.structs import replace
 from pagedeck.gui.i18n import Languages
-from pagedeck.gui.request_model import COLUMNS, NUMBER, Grouping, RequestModel
-from pagedeck.gui.request_table import RequestTable
+from pagedeck.gui.requests.as_code import as_code
+from pagedeck.gui.requests.model import COLUMNS, NUMBER, Grouping, RequestModel
+from pagedeck.gui.requests.table import RequestTable
 from pagedeck.gui.selection import Selection
-from pagedeck.ipc.protocol import DescribeRequest, RequestDetail, SetPriority
+from pagedeck.ipc.protocol import DescribeRequest, Failed, RequestDetail, SetPriority
 from pagedeck.ipc.telemetry import RequestRow
 from pagedeck.ipc.vocabulary import SamplingParams
 from PySide6.QtCore import QPersistentModelIndex, Qt
@@ -150,6 +151,31 @@ def test_verbs_reach_live_requests_only(link: ScriptedLink, selection: Selection
     table.set_class("batch")
     changed = {m.request: m.priority for m, _ in link.sent if isinstance(m, SetPriority)}
     assert changed == {"id-1": "batch", "id-3": "batch"}
+
+
+def test_another_users_requests_can_only_be_looked_at(link: ScriptedLink, selection: Selection, qtbot: QtBot) -> None:
+    link.view.requests.update({1: replace(row(1), id=""), 2: row(2)})
+    table = RequestTable(link, selection)
+    qtbot.addWidget(table)
+    table.show()
+    selection.select_request(1)
+    assert not any(button.isEnabled() for button in (table.cancel_button, table.class_button, table.copy_button))
+    table.view.selectAll()
+    table.cancel()
+    assert link.cancelled == ["id-2"]
+
+
+def test_a_request_that_is_not_known_any_more_is_not_copied(
+    link: ScriptedLink, selection: Selection, qtbot: QtBot
+) -> None:
+    link.view.requests[1] = row(1, "finished")
+    table = RequestTable(link, selection)
+    qtbot.addWidget(table)
+    table.show()
+    selection.select_request(1)
+    table.copy_as_code()
+    link.answer(DescribeRequest, Failed(code="unknown_request"))
+    assert table.copy_button.text() == "Not known any more"
 
 
 def test_ten_thousand_rows_cost_no_more_than_linear(requests: dict[int, RequestRow]) -> None:

@@ -13,9 +13,9 @@ from pagedeck.engine.config import EngineConfig
 from pagedeck.gui import i18n
 from pagedeck.gui.link import EngineLink
 from pagedeck.gui.main_window import MainWindow
-from pagedeck.gui.restart import Outcome, Restart, options
 from pagedeck.gui.session import EngineSession
-from pagedeck.gui.settings_panel import SettingsPanel
+from pagedeck.gui.settings.panel import SettingsPanel
+from pagedeck.gui.settings.restart import Outcome, Restart, options
 from pagedeck.gui.state import ConnectionState
 from pagedeck.ipc.protocol import Failed, Finished, Shutdown, Submit, Tokens
 from pagedeck.ipc.vocabulary import SamplingParams

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 from pagedeck.engine.config import EngineConfig
 from pagedeck.engine.facts import setting_facts
-from pagedeck.gui import settings_file
 from pagedeck.gui.i18n import Languages
-from pagedeck.gui.restart import Restart
 from pagedeck.gui.session import EngineSession
-from pagedeck.gui.settings_panel import SettingsPanel
+from pagedeck.gui.settings import file as settings_file
+from pagedeck.gui.settings.panel import SettingsPanel
+from pagedeck.gui.settings.restart import Restart
 from pagedeck.ipc.protocol import Reconfigure, SettingInfo
 from pytestqt.qtbot import QtBot
 
@@ -42,7 +42,7 @@ def test_a_file_is_staged_like_edits_and_changes_nothing_by_itself(
 ) -> None:
     with qtbot.waitSignal(panel.said) as said:
         panel.export_file(tmp_path / "mine.toml")
-    assert str(tmp_path) in said.args[0]
+    assert str(tmp_path) in said.args[0]()
     text = (tmp_path / "mine.toml").read_text()
     changed = text.replace("block_size = 32", "block_size = 64").replace('model = "tiny"', 'model = "other"')
     changed = changed.replace("num_blocks = 256", "num_blocks = 100")

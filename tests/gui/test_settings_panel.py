@@ -5,17 +5,18 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from pagedeck.gui import quantities, words
 from pagedeck.gui.i18n import Language, Languages
-from pagedeck.gui.restart import Restart
 from pagedeck.gui.session import EngineSession
-from pagedeck.gui.settings_panel import SettingsPanel
+from pagedeck.gui.settings.panel import SettingsPanel
+from pagedeck.gui.settings.restart import Restart
 from pagedeck.ipc.protocol import Failed, Reconfigure, Reconfigured, ReconfigureReport, SettingInfo
 from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QComboBox, QLabel, QLineEdit
 from pytestqt.qtbot import QtBot
 
-from .scripted_link import ScriptedLink
+from .scripted_link import SETTINGS, ScriptedLink
 
 
 @pytest.fixture
@@ -105,7 +106,7 @@ def test_apply_reports_in_words_and_undo_goes_back(panel: SettingsPanel, link: S
     with qtbot.waitSignal(panel.said) as said:
         link.answer(Reconfigure, report())
     expected = "Block size 32 → 64: 212 blocks moved, 41 MiB copied, 38 ms pause"
-    assert said.args[0].replace("\u00a0", " ") == expected
+    assert said.args[0]().replace("\u00a0", " ") == expected
     assert expected in texts(panel)
     assert panel.staged == {}
     qtbot.mouseClick(panel.undo_button, Qt.MouseButton.LeftButton)
@@ -215,6 +216,27 @@ def test_discard_and_a_change_by_somebody_else(panel: SettingsPanel, link: Scrip
     link.settingsChanged.emit()
     assert panel.editors["block_size"].value == 128
     assert panel.staged == {"max_batch_size": 8}
+
+
+def test_a_value_of_many_digits_is_no_edit(panel: SettingsPanel, link: ScriptedLink) -> None:
+    editor = panel.editors["swap_space_gib"]
+    for value in (1.23456789, 1234567.5, 1e-7, 2.0):
+        link.view.settings = [
+            replace(info, value=value) if info.name == "swap_space_gib" else info for info in SETTINGS
+        ]
+        link.settingsChanged.emit()
+        assert editor.value == value and panel.staged == {}
+
+
+def test_what_another_engine_refused_is_forgotten(panel: SettingsPanel, link: ScriptedLink, qtbot: QtBot) -> None:
+    choose(panel, "swap_space_gib", "1")
+    qtbot.waitUntil(lambda: link.count(Reconfigure) == 1)
+    link.answer(Reconfigure, Failed(code="gone", message="The engine's process ended unexpectedly."))
+    assert panel._preview_text.text() == "The engine is gone."
+    link.view.begin("another life")
+    link.settingsChanged.emit()
+    link.become_ready()
+    assert panel._preview_text.text().startswith("Change a setting")
 
 
 def test_a_range_without_an_end_names_its_beginning() -> None:

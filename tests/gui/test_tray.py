@@ -8,7 +8,7 @@ from pathlib import Path
 import psutil
 import pytest
 from pagedeck.gui import i18n, tray
-from pagedeck.gui.engine_process import EngineProcess
+from pagedeck.gui.engines.process import EngineProcess
 from pagedeck.gui.leave_dialog import LeaveDialog
 from pagedeck.gui.link import EngineLink
 from pagedeck.gui.main_window import MainWindow

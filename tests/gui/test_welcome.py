@@ -39,7 +39,7 @@ class Look:
 def look(monkeypatch: pytest.MonkeyPatch) -> type[Look]:
     monkeypatch.setattr(Look, "asked", [])
     monkeypatch.setattr(Look, "done", [])
-    for module in ("welcome", "models_page"):
+    for module in ("welcome", "models.page"):
         monkeypatch.setattr(f"pagedeck.gui.{module}.ModelsCommand", Look)
     return Look
 

@@ -1,0 +1,1 @@
+"""Other servers' prefix caches, drawn from their KV events."""

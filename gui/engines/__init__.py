@@ -1,0 +1,1 @@
+"""Running engines: their list, starting one, and its process."""

@@ -1,0 +1,1 @@
+"""Models: installed ones and downloads."""

@@ -1,0 +1,1 @@
+"""Chat, samples side by side, and synthetic load."""

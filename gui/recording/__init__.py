@@ -1,0 +1,1 @@
+"""Recordings: the file, writing and replaying one, exports."""

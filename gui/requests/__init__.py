@@ -1,0 +1,1 @@
+"""The table of requests, and one of them in full."""
