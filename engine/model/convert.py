@@ -43,7 +43,9 @@ def convert_gguf(path: Path, folder: Path, report: Report) -> None:
 def _read(path: Path, report: Report) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
+    from transformers.utils import logging
 
+    logging.disable_progress_bar()  # progress goes to ``report``
     source: dict[str, Any] = {"gguf_file": path.name, "local_files_only": True, "trust_remote_code": False}
     report(f"Converting {path.name}, once: weights", None)
     try:

@@ -131,7 +131,8 @@ def _default(folder: Path) -> Installed:
     if folder.is_dir():
         return _describe(DEFAULT_MODEL, DEFAULT_MODEL, "default", folder, [folder, *parts])
     size = _size(parts)
-    return Installed(DEFAULT_MODEL, DEFAULT_MODEL, "default", folder, size, fetch.DEFAULT.wheel_bytes, False)
+    expected = max(size, fetch.DEFAULT.wheel_bytes)  # what is unpacked and not converted yet is larger
+    return Installed(DEFAULT_MODEL, DEFAULT_MODEL, "default", folder, size, expected, False)
 
 
 def _hub_models() -> Iterator[Installed]:

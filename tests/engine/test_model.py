@@ -12,12 +12,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from pagedeck.cli import main
 from pagedeck.engine.cache.storage import KVLayout
 from pagedeck.engine.config import EngineConfig
-from pagedeck.engine.model import checkpoint, fetch
+from pagedeck.engine.model import checkpoint, fetch, library
 from pagedeck.engine.model.loading import LoadedModel, load_model
 from pagedeck.ipc.vocabulary import Refused
 from safetensors.torch import load_file, save_file
+from transformers.utils import logging
 
 from .tiny_models import tiny_config
 
@@ -314,6 +316,26 @@ def test_default_model_is_fetched_and_converted_once(
     for _ in range(2):
         assert load("SmolLM2-135M-Instruct").name == "SmolLM2-135M-Instruct"
     assert len(fetched) == 1
+
+
+def test_a_default_model_that_was_fetched_is_complete(
+    gguf_file: Path, cache: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    logging.enable_progress_bar()  # as in a process that has loaded no model
+    monkeypatch.setattr(fetch, "fetch_default", lambda _report: gguf_file)
+    assert main(["models", "fetch", "SmolLM2-135M-Instruct", "--json"]) == 0
+    default = library.installed()[0]
+    assert default.complete and default.parameters and default.context_length == 256
+    said = capfd.readouterr()
+    assert "SmolLM2-135M-Instruct is on this machine" in said.out and "it/s" not in said.err
+
+
+def test_a_default_model_that_is_not_converted_yet_has_no_more_than_it_will_have(cache: Path) -> None:
+    cache.mkdir(exist_ok=True)
+    with fetch.default_path().open("wb") as file:
+        file.truncate(fetch.DEFAULT.file_bytes)
+    default = library.installed()[0]
+    assert not default.complete and default.bytes == default.expected == fetch.DEFAULT.file_bytes
 
 
 def test_progress_is_told(gguf_file: Path, cache: Path) -> None:
