@@ -111,7 +111,7 @@ class MainWindow(Translated, QMainWindow):
         self.restart = Restart(session, self)
         self.settings_panel = SettingsPanel(link, self.restart)
         self.models = ModelsPage(session)
-        self.advisor = Advisor(link, self)
+        self.advisor = Advisor(link, self, settings)
         self.advice_page = AdvicePage(self.advisor, link)
         self.measure = MeasurePage(session)
         self.engines = EngineList(session, settings, self)

@@ -1721,8 +1721,8 @@
         <translation>忽略</translation>
     </message>
     <message>
-        <source>Do not say this again in this session</source>
-        <translation>本次会话中不再提示这一条</translation>
+        <source>Do not say this again of this engine and its model</source>
+        <translation>不再对此引擎及其模型提出这条建议</translation>
     </message>
 </context>
 <context>

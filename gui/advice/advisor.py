@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from PySide6.QtCore import QObject, Signal
+from PySide6.QtCore import QObject, QSettings, Signal
 
 from ...ipc.endpoint import Connection
 from ...ipc.protocol import ReconfigureReport
 from ...ipc.telemetry import Stats
 from ..link import EngineLink
+from .dismissals import Dismissals
 from .evidence import Evidence, Window, window
 from .rule import Finding, Rule
 from .rules import RULES
@@ -23,18 +24,20 @@ SETTLE_S = 5.0
 
 
 class Advisor(QObject):
-    """Advice on the live engine, and trials of what was followed. All of it is of this session of the window."""
+    """Advice on the live engine, and trials of what was followed: of this session of the window. What was dismissed
+    stays so in the next ones, too."""
 
     changed = Signal()
     previewRequested = Signal(object)  # settings -> values to try
     undoRequested = Signal(object)  # settings -> values from before
 
-    def __init__(self, link: EngineLink, parent: QObject | None = None) -> None:
+    def __init__(self, link: EngineLink, parent: QObject | None = None, settings: QSettings | None = None) -> None:
+        """``settings`` keeps between starts what was dismissed."""
         super().__init__(parent)
         self._link = link
+        self._dismissals = Dismissals(settings)
         self.evidence = Evidence()
         self.trials: list[Trial] = []
-        self.dismissed: set[str] = set()  # keys of rules
         self._found: dict[str, tuple[Finding, float]] = {}  # by rule, with when it last held
         self._since = 0.0  # when settings were last changed, in the engine's time
         self._settings: dict[str, Any] = {}
@@ -44,8 +47,20 @@ class Advisor(QObject):
     @property
     def advice(self) -> list[Finding]:
         """What could be tried now, in the order of the rules."""
-        busy = self.dismissed | {trial.rule.key for trial in self.trials}
-        return [self._found[rule.key][0] for rule in RULES if rule.key in self._found and rule.key not in busy]
+        tried = {trial.rule.key for trial in self.trials}
+        found = [self._found[rule.key][0] for rule in RULES if rule.key in self._found and rule.key not in tried]
+        return [finding for finding in found if not self._dismissals.cover(self._engine, finding)]
+
+    @property
+    def dismissed(self) -> set[str]:
+        """Keys of the rules whose advice on this engine was dismissed."""
+        return self._dismissals.of(self._engine)
+
+    @property
+    def _engine(self) -> str:
+        """The engine with its model: another one's dismissed advice is not this one's."""
+        status = self._link.live.status
+        return f"{status.name} · {status.model}" if status is not None else ""
 
     # --- what the reader does ---------------------------------------------------------------------------------------
 
@@ -53,20 +68,21 @@ class Advisor(QObject):
         """Show what the change would do; applying it is the reader's."""
         self.previewRequested.emit(finding.changes)
 
-    def dismiss(self, rule: str) -> None:
-        self.dismissed.add(rule)
+    def dismiss(self, finding: Finding) -> None:
+        """Say it no more, before it says something else."""
+        self._dismissals.add(self._engine, finding)
         self.changed.emit()
 
     def restore(self) -> None:
         """Show again what was dismissed."""
-        self.dismissed.clear()
+        self._dismissals.clear(self._engine)
         self.changed.emit()
 
     def close(self, trial: Trial) -> None:
         """A trial was read. What did not help is not advised again."""
         self.trials.remove(trial)
         if trial.verdict != "better" or trial.stage is Stage.UNDONE:
-            self.dismissed.add(trial.rule.key)
+            self._dismissals.add(self._engine, trial.finding)
         self.changed.emit()
 
     def undo(self, trial: Trial) -> None:
@@ -93,7 +109,8 @@ class Advisor(QObject):
         self._start_afresh(now)
 
     def _follows(self, rule: Rule, after: dict[str, Any]) -> bool:
-        return rule.key not in self.dismissed and self._found[rule.key][0].changes == after
+        finding, _ = self._found[rule.key]
+        return finding.changes == after and not self._dismissals.cover(self._engine, finding)
 
     def _told(self, told: object) -> None:
         if isinstance(told, Connection):

@@ -129,7 +129,7 @@ class FindingCard(_Card):
         self.preview_button, self.dismiss_button = QPushButton(), QPushButton()
         self.preview_button.setProperty("role", "primary")
         self.preview_button.clicked.connect(lambda: advisor.try_out(self.finding))
-        self.dismiss_button.clicked.connect(lambda: advisor.dismiss(self.finding.rule))
+        self.dismiss_button.clicked.connect(lambda: advisor.dismiss(self.finding))
         self.verbs.addWidget(self.preview_button)
         self.verbs.addWidget(self.dismiss_button)
         self.verbs.addStretch(1)
@@ -150,7 +150,7 @@ class FindingCard(_Card):
         self.preview_button.setText(self.tr("Preview the change …"))
         self.preview_button.setToolTip(self.tr("See on the settings page what it would do; nothing is applied yet"))
         self.dismiss_button.setText(self.tr("Dismiss"))
-        self.dismiss_button.setToolTip(self.tr("Do not say this again in this session"))
+        self.dismiss_button.setToolTip(self.tr("Do not say this again of this engine and its model"))
 
 
 class TrialCard(_Card):

@@ -101,6 +101,8 @@ class SettingsPanel(Translated, QWidget):
         self._done: list[dict[str, tuple[Any, Any]]] = []  # what was changed, the newest last: setting -> before, after
         self._undoing = False
         self._epoch = ""  # of the engine whose changes these are
+        self._engine = ""  # the connection file of the engine whose settings these are
+        self._left: dict[str, dict[str, Any]] = {}  # what is staged of engines that are not shown
         self._preview: ReconfigureReport | None = None
         self._report: ReconfigureReport | None = None
         self._applying = False
@@ -209,17 +211,42 @@ class SettingsPanel(Translated, QWidget):
     # --- settings -----------------------------------------------------------------------------------------------
 
     def show_settings(self) -> None:
-        """Take the settings as the link knows them; staged edits stay."""
+        """Take the settings as the link knows them; staged edits stay, or come back with their engine."""
         settings = self._link.view.settings
+        self._turn_to(self._shown, bool(settings))
         if self._link.live.epoch != self._epoch:
             self._epoch, self._done, self._report = self._link.live.epoch, [], None
             self._problem, self._preview = "", None
         self._take(self.editors, [info for info in settings if info.live], self._live_box)
         self._take(self.fixed_editors, [info for info in settings if not info.live], self._fixed_box)
+        if settings:
+            self._stage_again(self._left.pop(self._engine, {}))
         self._show_preset(self.preset.preset)
         self._scroll.setVisible(bool(settings))
         self.empty.setVisible(not settings)
         self._show_buttons()
+
+    @property
+    def _shown(self) -> str:
+        """The connection file of the engine that is shown; of one that was let go, and of a recording, the last one."""
+        known = self._link.connection if not self._link.replaying else None
+        return known.path if known is not None else self._engine
+
+    def _turn_to(self, engine: str, known: bool) -> None:
+        """Keep what is staged when another engine's settings are to come, or this one's once more."""
+        if engine == self._engine and known:
+            return
+        if staged := {**self.staged, **self.staged_for_restart}:
+            self._left[self._engine] = staged
+        for editors in (self.editors, self.fixed_editors):
+            self._take(editors, [], self._live_box)
+        self._engine = engine
+
+    def _stage_again(self, values: Mapping[str, Any]) -> None:
+        for name, value in values.items():
+            editor = (self.editors | self.fixed_editors).get(name)
+            if editor is not None and (editor.info.choices is None or value in editor.info.choices):
+                editor.stage(value)
 
     def _take(self, editors: dict[str, SettingEditor], infos: list[SettingInfo], box: QVBoxLayout) -> None:
         if [info.name for info in infos] == [*editors]:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from pagedeck.gui.advice import wording as advice_words
 from pagedeck.gui.advice.advisor import LINGER_S, Advisor
+from pagedeck.gui.advice.dismissals import Dismissals
 from pagedeck.gui.advice.page import AdvicePage, FindingCard, TrialCard
-from pagedeck.gui.advice.rule import Rule
+from pagedeck.gui.advice.rule import Finding, Rule
 from pagedeck.gui.advice.rules import RULES
 from pagedeck.gui.advice.trial import SETTLE_S, Stage
 from pagedeck.gui.i18n import Language, Languages
@@ -18,7 +21,7 @@ from pagedeck.gui.settings.panel import SettingsPanel
 from pagedeck.gui.settings.restart import Restart
 from pagedeck.ipc.endpoint import Connection
 from pagedeck.ipc.protocol import Reconfigure, Reconfigured, ReconfigureReport
-from PySide6.QtCore import Qt
+from PySide6.QtCore import QSettings, Qt
 from PySide6.QtWidgets import QLabel
 from pytestqt.qtbot import QtBot
 
@@ -123,6 +126,48 @@ def test_dismissed_is_dismissed_until_it_is_asked_for_again(session: Session) ->
     assert "1 dismissed" in session.page.restore_button.text()
     session.press(session.page.restore_button)
     assert session.advice == ["waste"]
+
+
+def look_again(session: Session, settings: QSettings, model: str = "tiny", **load: Any) -> list[str]:
+    """What the next start of the window advises."""
+    link = ScriptedLink()
+    link.view.begin(EPOCH)
+    link.become_ready()
+    assert link.view.status is not None
+    link.view.status = replace(link.view.status, model=model)
+    advisor, told = Advisor(link, settings=settings), Told()
+    link.settingsChanged.emit()
+    for _ in range(40):
+        link.tell(told.second(**load))
+    return [finding.rule for finding in advisor.advice]
+
+
+def test_dismissed_stays_dismissed_at_the_next_start(session: Session, tmp_path: Path) -> None:
+    settings = QSettings(str(tmp_path / "app.ini"), QSettings.Format.IniFormat)
+    session.advisor._dismissals = Dismissals(settings)
+    session.run(40, **WASTING)
+    session.press(session.page.cards[0].dismiss_button)
+    assert look_again(session, settings, **WASTING) == []
+    assert look_again(session, settings, model="another", **WASTING) == ["waste"]
+    session.press(session.page.restore_button)
+    assert look_again(session, settings, **WASTING) == ["waste"]
+
+
+def test_dismissed_advice_comes_back_when_it_says_something_else(tmp_path: Path) -> None:
+    kept = Dismissals(QSettings(str(tmp_path / "app.ini"), QSettings.Format.IniFormat))
+    kept.add("e", Finding("swap", {"swap_space_gib": 1.0, "prefix_caching": True}, {}))
+    swap = lambda gib, caching=True: Finding("swap", {"swap_space_gib": gib, "prefix_caching": caching}, {})  # noqa: E731
+    assert kept.cover("e", swap(1.0)) and kept.cover("e", swap(1.75))
+    assert not kept.cover("e", swap(4.0)) and not kept.cover("e", swap(1.0, False))
+    assert not kept.cover("other", swap(1.0)) and not kept.cover("e", Finding("swap", {"swap_space_gib": 1.0}, {}))
+
+
+@pytest.mark.parametrize("kept", ["{", "[1]", '{"e": 3, "f": {"waste": 4}}', "7"])
+def test_what_is_no_list_of_dismissed_advice_is_none(kept: str, tmp_path: Path) -> None:
+    settings = QSettings(str(tmp_path / "app.ini"), QSettings.Format.IniFormat)
+    settings.setValue("advice/dismissed", kept)
+    made = Dismissals(settings)
+    assert made.of("e") == made.of("f") == set()
 
 
 def test_advice_that_no_longer_holds_goes_after_a_while(session: Session) -> None:
@@ -258,7 +303,7 @@ def test_nothing_of_it_is_left_in_english(session: Session, languages: Languages
     session.run(40, **WASTING | {"preemptions": 1, "redone": 100, "parked": 24_000})
     session.follow()
     session.run(70, **FRUGAL | {"preemptions": 1, "redone": 100, "parked": 24_000})
-    session.advisor.dismiss("idle_host")
+    session.advisor.dismiss(Finding("idle_host", {}, {}))
     languages.switch(Language.CHINESE)
     session.qtbot.waitUntil(lambda: "建议" in texts(session.page))
     assert session.page.cards and session.page.trials and session.page.restore_button.isVisible()

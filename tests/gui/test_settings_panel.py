@@ -11,6 +11,7 @@ from pagedeck.gui.i18n import Language, Languages
 from pagedeck.gui.session import EngineSession
 from pagedeck.gui.settings.panel import SettingsPanel
 from pagedeck.gui.settings.restart import Restart
+from pagedeck.ipc.endpoint import Connection
 from pagedeck.ipc.protocol import Failed, Reconfigure, Reconfigured, ReconfigureReport, SettingInfo
 from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QComboBox, QLabel, QLineEdit
@@ -51,6 +52,17 @@ def wait_preview(link: ScriptedLink, qtbot: QtBot, amount: int = 1) -> Reconfigu
     message = link.last(Reconfigure)[0]
     assert isinstance(message, Reconfigure)
     return message
+
+
+def show_engine(link: ScriptedLink, name: str, **values: Any) -> None:
+    """Turn to another engine: at first nothing is known of it."""
+    link.connection = Connection(name, 1, name, 1, "", "", path=f"/run/{name}.json")
+    link.view.begin(name)
+    link.announce_all()
+    link.become_ready()
+    for info in link.view.settings:
+        info.value = values.get(info.name, info.value)
+    link.settingsChanged.emit()
 
 
 def test_sections_stand_side_by_side_where_there_is_room(panel: SettingsPanel, qtbot: QtBot) -> None:
@@ -233,10 +245,35 @@ def test_what_another_engine_refused_is_forgotten(panel: SettingsPanel, link: Sc
     qtbot.waitUntil(lambda: link.count(Reconfigure) == 1)
     link.answer(Reconfigure, Failed(code="gone", message="The engine's process ended unexpectedly."))
     assert panel._preview_text.text() == "The engine is gone."
-    link.view.begin("another life")
-    link.settingsChanged.emit()
-    link.become_ready()
+    show_engine(link, "another")
     assert panel._preview_text.text().startswith("Change a setting")
+
+
+def test_what_is_staged_waits_for_its_engine_while_another_is_shown(panel: SettingsPanel, link: ScriptedLink) -> None:
+    show_engine(link, "one")
+    choose(panel, "block_size", 64)
+    choose(panel, "max_batch_size", "many")
+    panel.stage({**panel.staged, "num_blocks": 77})
+    show_engine(link, "two", block_size=16)
+    assert panel.staged == {} and panel.staged_for_restart == {}
+    choose(panel, "block_size", 8)
+    show_engine(link, "one")
+    assert panel.staged == {"block_size": 64, "max_batch_size": "many"} and panel.staged_for_restart == {
+        "num_blocks": 77
+    }
+    panel.discard()
+    show_engine(link, "two", block_size=16)
+    assert panel.staged == {"block_size": 8} and "not applied; now 16" in texts(panel)
+    show_engine(link, "one")
+    assert panel.staged == {} and panel.staged_for_restart == {}
+
+
+def test_what_is_staged_outlives_the_engine(panel: SettingsPanel, link: ScriptedLink) -> None:
+    show_engine(link, "one")
+    choose(panel, "block_size", 64)
+    choose(panel, "max_batch_size", 8)
+    show_engine(link, "one", block_size=64)
+    assert panel.staged == {"max_batch_size": 8}
 
 
 def test_a_range_without_an_end_names_its_beginning() -> None:
