@@ -116,6 +116,7 @@ def _show_attached(app: QApplication, source: Source) -> int:
     window = AttachedWindow(AttachedLink(source))
     window.show()
     awake = _keep_awake()
+    calm()
     code = app.exec()
     awake.stop()
     return code

@@ -12,6 +12,7 @@ ones and no payload.
 
 from __future__ import annotations
 
+import math
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -24,6 +25,12 @@ DEVICE, HOST = "GPU", "CPU"
 
 #: The sequence number that ends a replay.
 END = 2**64 - 1
+
+#: No token id and no block is larger.
+_LARGEST_TOKEN, _LARGEST_BLOCK = 2**32 - 1, 2**16 - 1
+
+#: Of a medium's name no more is taken.
+_LONGEST_MEDIUM = 32
 
 _sequence = struct.Struct(">Q")
 
@@ -130,7 +137,7 @@ def decode(payload: bytes) -> EventBatch:
         raise ValueError(f"not MessagePack: {error}") from error
     fields = _fields(batch, ("ts", "events", "data_parallel_rank"))
     time, events, rank = fields.get("ts"), fields.get("events"), fields.get("data_parallel_rank")
-    if not isinstance(time, int | float) or not isinstance(events, list):
+    if not isinstance(time, int | float) or not math.isfinite(time) or not isinstance(events, list):
         raise ValueError("not a batch of cache events")
     decoded = (_event(event) for event in events)
     return EventBatch(
@@ -164,9 +171,9 @@ def _event(event: object) -> CacheEvent | None:
 
 def _stored(fields: dict[str, Any]) -> BlockStored:
     token_ids, block_size = fields.get("token_ids"), fields.get("block_size")
-    if not isinstance(block_size, int) or block_size < 1:
+    if type(block_size) is not int or not 1 <= block_size <= _LARGEST_BLOCK:
         raise ValueError(f"block_size is {block_size!r}")
-    known = isinstance(token_ids, list) and all(type(token) is int for token in token_ids)
+    known = isinstance(token_ids, list) and all(_is_token(token) for token in token_ids)
     parent = fields.get("parent_block_hash")
     window = fields.get("kv_cache_spec_sliding_window")
     return BlockStored(
@@ -178,6 +185,10 @@ def _stored(fields: dict[str, Any]) -> BlockStored:
         group=_integer(fields.get("group_idx")),
         window=window if isinstance(window, int) else None,
     )
+
+
+def _is_token(value: object) -> bool:
+    return type(value) is int and 0 <= value <= _LARGEST_TOKEN
 
 
 def _hashes(fields: dict[str, Any]) -> tuple[Hash, ...]:
@@ -198,7 +209,7 @@ def _hash(value: object) -> Hash:
 
 def _medium(fields: dict[str, Any]) -> str:
     medium = fields.get("medium")
-    return medium.upper() if isinstance(medium, str) and medium else DEVICE
+    return medium[:_LONGEST_MEDIUM].upper() if isinstance(medium, str) and medium else DEVICE
 
 
 def _integer(value: object) -> int:

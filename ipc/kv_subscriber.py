@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import struct
 import time
 from types import TracebackType
 from typing import Any, Self
@@ -15,6 +16,9 @@ from .vocabulary import Refused
 
 #: Batches that may wait in the socket; more are lost, and the loss is noticed.
 QUEUE = 100_000
+
+#: Batches that one look takes from a socket.
+READ_MAX = 1_000
 
 #: Seconds without an answer after which a replay counts as not to be had.
 REPLAY_S = 5.0
@@ -31,7 +35,8 @@ class EventFeed:
         replay: where it repeats what was missed, if it does.
 
     ``partial`` says whether something may have been stored that was never told here, ``lost`` how many batches are
-    missing, ``sequence`` the number of the last one. A server that began anew is told as a cleared cache.
+    missing, ``sequence`` the number of the last one, ``peers`` how many publishers there are at the other end. A server
+    that began anew is told as a cleared cache.
 
     Raises:
         Refused: an address is none.
@@ -41,6 +46,7 @@ class EventFeed:
         self.partial = False
         self.lost = 0
         self.sequence: int | None = None
+        self.peers = 0
         self._time = 0.0  # of the last batch
         self._context: zmq.Context[Any] = zmq.Context()
         self._subscriber = self._context.socket(zmq.SUB)
@@ -49,7 +55,9 @@ class EventFeed:
             set_defaults(socket)
             socket.set(zmq.RCVHWM, QUEUE)
         self._subscriber.subscribe(b"")
+        self._monitor = self._subscriber.get_monitor_socket(zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED)
         self._poller = zmq.Poller()
+        self._poller.register(self._monitor, zmq.POLLIN)
         self._asked = False
         self._asked_from = 0
         self._ask_until = 0.0
@@ -80,6 +88,9 @@ class EventFeed:
                 left = min(left, max(0.0, self._ask_until - time.monotonic()))
             ready = dict(self._poller.poll(round(1000 * left)))
             batches: list[EventBatch] = []
+            if self._monitor in ready:
+                came = struct.unpack_from("=H", self._monitor.recv_multipart()[0])[0] != zmq.EVENT_DISCONNECTED
+                self.peers = max(0, self.peers + (1 if came else -1))
             if self._asker in ready:
                 batches += self._receive_repeated()
             if self._subscriber in ready:
@@ -186,16 +197,18 @@ class EventFeed:
         self.close()
 
     def close(self) -> None:
+        self._subscriber.disable_monitor()
+        self._monitor.close(linger=0)
         self._subscriber.close(linger=0)
         self._asker.close(linger=0)
         self._context.term()
 
 
 def _drain(socket: Any) -> list[_Numbered]:
-    """All that waits in a socket, without what is malformed; an end of a replay has an empty batch."""
+    """What waits in a socket, or the first of it, without what is malformed; an end of a replay has an empty batch."""
     found: list[_Numbered] = []
     with contextlib.suppress(zmq.Again):
-        while len(found) < QUEUE:
+        for _ in range(READ_MAX):
             frames = socket.recv_multipart(zmq.NOBLOCK)
             with contextlib.suppress(ValueError):
                 sequence, payload = decode_frames(frames)

@@ -367,6 +367,22 @@
         <translation>尚未收到任何事件。服务器的前缀缓存存入块时，它们会出现在这里。</translation>
     </message>
     <message>
+        <source>No server was found at %1. It is awaited.</source>
+        <translation>在 %1 没有找到服务器，正在等待。</translation>
+    </message>
+    <message>
+        <source>connecting …</source>
+        <translation>正在连接…</translation>
+    </message>
+    <message>
+        <source>the server is gone, and awaited</source>
+        <translation>服务器已断开，正在等待</translation>
+    </message>
+    <message>
+        <source>waiting for the server</source>
+        <translation>正在等待服务器</translation>
+    </message>
+    <message>
         <source>Partial since attach: what the server stored before was not told, and is not shown.</source>
         <translation>仅自连接起：服务器此前存入的块没有告知，因此未显示。</translation>
     </message>

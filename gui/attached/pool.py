@@ -7,6 +7,7 @@ first slot that is free here, and keeps it until it is removed.
 from __future__ import annotations
 
 import heapq
+from array import array
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
@@ -21,21 +22,37 @@ from ..state import TierView
 #: Slots of a pool of which nothing is known yet.
 FEWEST = 64
 
+#: A server that says it has more blocks is not believed.
+MOST = 1 << 24
+
+#: Mediums beyond so many are not shown: servers have a few.
+MEDIUMS = 8
+
+#: Blocks that are forgotten at a time: a million at once would take too long.
+_FORGOTTEN = 20_000
+
+_LATEST = np.iinfo(np.uint32).max
+_DEEPEST = np.iinfo(np.uint16).max
+
 _Key = tuple[int, Hash]  # group of layers, hash
 
 
 @dataclass(slots=True)
 class AttachedBlock:
     """One block as its server told of it. ``time`` in Unix seconds; ``depth`` from 1, 0 where the blocks before were
-    never told."""
+    never told. ``tokens``: packed, for there may be millions."""
 
     hash: Hash
     group: int
     parent: Hash | None
     depth: int
-    token_ids: tuple[int, ...]
+    tokens: bytes
     time: float
     children: int = 0
+
+    @property
+    def token_ids(self) -> tuple[int, ...]:
+        return tuple(array("q", self.tokens))
 
 
 class AttachedPool:
@@ -48,8 +65,11 @@ class AttachedPool:
         self.stored = self.removed = 0
         self._since = since
         self._slots: dict[_Key, int] = {}
-        self._free: list[int] = []
+        self._free: list[int] = []  # a heap of the slots below ``_fresh`` that are free
+        self._fresh = 0  # no slot from here on was used
+        self._depths, self._times = np.zeros(0, np.uint16), np.zeros(0, np.uint32)  # by slot; depth + 1, 0 where free
         self._changed: dict[int, Motion] = {}
+        self._forgotten: list[dict[int, AttachedBlock] | dict[_Key, int]] = []
         self.capacity = 0  # blocks, as the server tells, if it does
 
     def __len__(self) -> int:
@@ -63,17 +83,18 @@ class AttachedPool:
         """The server's own number of blocks is known, of a size that counts until its events tell theirs."""
         self.tier.block_size = self.tier.block_size or block_size
         blocks = blocks * block_size // max(self.tier.block_size, 1)
-        if blocks != self.capacity:
+        if blocks != self.capacity and 0 < blocks <= MOST:
             self.capacity = blocks
-            self._resize(max(blocks or FEWEST, max(self.blocks, default=-1) + 1))
+            self._resize(max(blocks, max(self.blocks, default=-1) + 1))
 
     def store(self, event: BlockStored, time: float) -> None:
         if not self.blocks and self.tier.block_size != event.block_size:
             self.tier.block_size = event.block_size
             self._resize(self.capacity or FEWEST)
-        parent = event.parent
+        parent, size, told = event.parent, event.block_size, array("q", event.token_ids).tobytes()
+        width = size * array("q").itemsize
         for position, hash in enumerate(event.hashes):
-            tokens = event.token_ids[position * event.block_size : (position + 1) * event.block_size]
+            tokens = told[position * width : (position + 1) * width]
             self._store_one(AttachedBlock(hash, event.group, parent, self._depth(event.group, parent), tokens, time))
             parent = hash
 
@@ -83,18 +104,21 @@ class AttachedPool:
             if slot is not None:
                 self._count_child(self.blocks.pop(slot), -1)
                 heapq.heappush(self._free, slot)
+                self._depths[slot] = self._times[slot] = 0
                 self._changed[slot] = Motion.FREED
                 self.removed += 1
 
     def clear(self) -> None:
-        self._slots.clear()
-        self.blocks.clear()
-        self._changed.clear()
-        self._resize(self.capacity or FEWEST if self.tier.num_blocks else 0)
+        self._forgotten += self.blocks, self._slots
+        self.blocks, self._slots = {}, {}
+        slots = (self.capacity or FEWEST) if self.tier.num_blocks else 0
+        self._resize(0)
+        self._resize(slots)
         self.tier.remade = True
 
     def draw(self) -> None:
         """Bring ``tier`` up to what was told: O(changed)."""
+        self._forget()
         if not self._changed:
             return
         ids = np.array(list(self._changed), np.uint32)
@@ -102,6 +126,16 @@ class AttachedPool:
         self._changed.clear()
         self.tier.update(self._tell(ids))
         self.tier.moves.append((ids, kinds))
+
+    def _forget(self) -> None:
+        left = _FORGOTTEN
+        while self._forgotten and left:
+            old = self._forgotten[-1]
+            for _ in range(min(left, len(old))):
+                old.popitem()
+                left -= 1
+            if not old:
+                self._forgotten.pop()
 
     def slot_of(self, group: int, hash: Hash) -> int | None:
         return self._slots.get((group, hash))
@@ -126,14 +160,23 @@ class AttachedPool:
     def _store_one(self, block: AttachedBlock) -> None:
         if (block.group, block.hash) in self._slots:
             return  # the server holds the same twice
-        if not self._free:
-            self._resize(2 * self.tier.num_blocks)
-        slot = heapq.heappop(self._free)
+        slot = self._take_slot()
         self._slots[block.group, block.hash] = slot
         self.blocks[slot] = block
         self._count_child(block, +1)
+        self._depths[slot] = min(block.depth + 1, _DEEPEST)
+        self._times[slot] = min(max(0, round(block.time - self._since)), _LATEST)
         self._changed[slot] = Motion.ALLOCATED
         self.stored += 1
+
+    def _take_slot(self) -> int:
+        """The first slot that is free."""
+        if self._free:
+            return heapq.heappop(self._free)
+        if self._fresh == self.tier.num_blocks:
+            self._resize(max(2 * self.tier.num_blocks, FEWEST))
+        self._fresh += 1
+        return self._fresh - 1
 
     def _count_child(self, block: AttachedBlock, sign: int) -> None:
         parent = None if block.parent is None else self.slot_of(block.group, block.parent)
@@ -141,18 +184,20 @@ class AttachedPool:
             self.blocks[parent].children += sign
 
     def _resize(self, slots: int) -> None:
-        self._free = [slot for slot in range(slots) if slot not in self.blocks]
+        """All that is held lies below ``slots``."""
+        if slots < self._fresh:
+            self._free = [slot for slot in self._free if slot < slots]
+            heapq.heapify(self._free)
+            self._fresh = slots
+        self._depths, self._times = _of_length(self._depths, slots), _of_length(self._times, slots)
         self._changed.clear()
         self.tier.num_blocks = slots
         self.tier.replace(self._tell(np.arange(slots)))
 
     def _tell(self, slots: np.ndarray) -> TierBlocks:
         """Some slots as a telemetry message tells blocks."""
-        blocks = [self.blocks.get(slot) for slot in slots.tolist()]
-        size = self.tier.block_size
-        held = np.array([block is not None for block in blocks], bool)
-        last = [0 if block is None else max(0, round(block.time - self._since)) for block in blocks]
-        depth = [0 if block is None else min(block.depth, 0xFFFF) for block in blocks]
+        size, depths = self.tier.block_size, self._depths[slots]
+        held = depths > 0
         return TierBlocks(
             num_blocks=self.tier.num_blocks,
             block_size=size,
@@ -160,9 +205,16 @@ class AttachedPool:
             ids=slots.astype("<u4").tobytes(),
             state=np.where(held, BlockState.CACHED, BlockState.FREE).astype("<u1").tobytes(),
             fill=(held * size).astype("<u2").tobytes(),
-            last_used=np.array(last, "<u4").tobytes(),
-            depth=np.array(depth, "<u2").tobytes(),
+            last_used=self._times[slots].astype("<u4").tobytes(),
+            depth=(depths - held).astype("<u2").tobytes(),
         )
+
+
+def _of_length(column: np.ndarray, length: int) -> np.ndarray:
+    """Cut, or with zeros at its end."""
+    made = np.zeros(length, column.dtype)
+    made[: len(column)] = column[:length]
+    return made
 
 
 class AttachedCache:
@@ -178,10 +230,12 @@ class AttachedCache:
                 if isinstance(event, AllBlocksCleared):
                     for pool in self.pools.values():
                         pool.clear()
+                elif (pool_of_it := self._pool(event.medium)) is None:
+                    continue
                 elif isinstance(event, BlockStored):
-                    self._pool(event.medium).store(event, batch.time)
+                    pool_of_it.store(event, batch.time)
                 else:
-                    self._pool(event.medium).remove(event)
+                    pool_of_it.remove(event)
         for pool in self.pools.values():
             pool.draw()
 
@@ -189,8 +243,11 @@ class AttachedCache:
     def device(self) -> AttachedPool:
         return self.pools[DEVICE]
 
-    def _pool(self, medium: str) -> AttachedPool:
-        return self.pools.setdefault(medium, AttachedPool(self.since))
+    def _pool(self, medium: str) -> AttachedPool | None:
+        pool = self.pools.get(medium)
+        if pool is None and len(self.pools) < MEDIUMS:
+            pool = self.pools[medium] = AttachedPool(self.since)
+        return pool
 
     def __iter__(self) -> Iterator[tuple[str, AttachedPool]]:
         return iter(self.pools.items())

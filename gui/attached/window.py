@@ -84,6 +84,7 @@ class AttachedWindow(Translated, QWidget):
 
     def _follow(self, link: AttachedLink) -> None:
         self._link = link
+        link.setParent(self)
         for view in self.views.values():
             view.setParent(None)
             view.deleteLater()
@@ -126,7 +127,7 @@ class AttachedWindow(Translated, QWidget):
 
     def _write(self) -> None:
         link = self._link
-        parts = [self.tr("connected") if link.open else self.tr("disconnected")]
+        parts = [self._line()]
         if link.sequence is not None:
             parts.append(fill_in(self.tr("batch %1"), quantities.count(link.sequence)))
         if link.heard is not None:
@@ -138,7 +139,19 @@ class AttachedWindow(Translated, QWidget):
         self._notice.setVisible(bool(self._notice.text()))
         nothing = not any(len(pool) for _, pool in link.cache)
         waiting = self.tr("Nothing was told yet. Blocks appear here as the server's prefix cache stores them.")
+        if link.connected is False:
+            waiting = fill_in(self.tr("No server was found at %1. It is awaited."), link.source.endpoint)
         self._invitation.say(waiting if nothing and link.open else "", button=False)
+
+    def _line(self) -> str:
+        link = self._link
+        if not link.open:
+            return self.tr("disconnected")
+        if link.connected is None:
+            return self.tr("connecting …")
+        if link.connected:
+            return self.tr("connected")
+        return self.tr("the server is gone, and awaited") if link.heard else self.tr("waiting for the server")
 
     def _notices(self) -> list[str]:
         link, notices = self._link, []
@@ -168,6 +181,7 @@ class AttachedWindow(Translated, QWidget):
                 self._notice.show()
                 return
             self._link.changed.disconnect(self.draw)
+            self._link.deleteLater()
             self._follow(again)
         self._say_state()
         self._write()

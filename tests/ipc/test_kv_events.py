@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import msgspec
@@ -72,11 +73,18 @@ def test_what_is_not_known_is_passed_over() -> None:
     "value",
     [None, 7, [], [1], ["x", []], [0, 7], [0, [7]], [0, [[]]], [0, [["BlockStored"]]], [0, [["BlockStored", 7]]],
      [0, [["BlockStored", ["x"], None, [], 2]]], [0, [["BlockStored", [True], None, [], 2]]],
-     [0, [["BlockStored", [1], None, [], 0]]], [0, [["BlockRemoved", None]]], [0, [{"type": 7}]], {"events": []}],
+     [0, [["BlockStored", [1], None, [], 0]]], [0, [["BlockRemoved", None]]], [0, [{"type": 7}]], {"events": []},
+     [math.nan, []], [-math.inf, []], [0, [["BlockStored", [1], None, [], 2**40]]],
+     [0, [["BlockStored", [1], None, [], True]]]],
 )  # fmt: skip
 def test_anything_else_is_refused(value: object) -> None:
     with pytest.raises(ValueError):
         decode(payload(value))
+
+
+def test_what_is_too_large_to_be_true_is_not_taken() -> None:
+    batch = decode(payload([0, [["BlockStored", [1], None, [2**63, 1], 2, None, "m" * 5000]]]))
+    assert batch.events == (BlockStored((1,), None, (), 2, medium="M" * 32),)
 
 
 @pytest.mark.random
