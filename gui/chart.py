@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyqtgraph as pg
 from PySide6.QtCore import QCoreApplication, QPoint, Qt
-from PySide6.QtGui import QColor, QPainter, QPaintEvent, QResizeEvent
+from PySide6.QtGui import QColor, QHideEvent, QPainter, QPaintEvent, QPen, QResizeEvent
 from PySide6.QtWidgets import QGridLayout, QLabel, QVBoxLayout, QWidget
 
 from . import quantities, theme
@@ -26,6 +26,7 @@ class Series:
     name: str
     colour: str
     width: float
+    dash: tuple[float, ...] = ()  # lengths of strokes and gaps, in widths of the line; none is a whole line
 
 
 class Chart(QWidget):
@@ -39,7 +40,7 @@ class Chart(QWidget):
         self._series: Sequence[Series] = ()
         self._scale = CalmScale(_LOWEST.get(unit, 1.0), patience=10)
         self._title = QLabel()
-        self._values = Values()
+        self._values = Values(lines=not stacked)
         self._plot = pg.PlotWidget(background=None)
         self._bottom, self._left = _AgoAxis(), _ValueAxis(unit)
         self._plot.setAxisItems({"bottom": self._bottom, "left": self._left})
@@ -78,11 +79,13 @@ class Chart(QWidget):
     def _curve(self, series: Series) -> pg.PlotDataItem:
         if self._stacked:
             return pg.PlotDataItem(pen=None, brush=QColor(series.colour), fillLevel=0.0, connect="finite")
-        return pg.PlotDataItem(pen=pg.mkPen(series.colour, width=series.width), connect="finite")
+        return pg.PlotDataItem(pen=_pen(series), connect="finite")
 
     def draw(self, span: int, ago: np.ndarray, columns: Sequence[np.ndarray], *, top: float = 0.0) -> None:
         """``ago`` is negative seconds, ascending; each column is as long. ``top`` is where the scale ends, if that is
         not to follow the values."""
+        if span != self._bottom.span:
+            self._scale.restart()
         first = int(np.searchsorted(ago, -span))
         ago, columns = ago[first:], [column[first:] for column in columns]
         self._values.show_values(
@@ -105,12 +108,24 @@ class Chart(QWidget):
         self._plot.setXRange(-span - across, across, padding=0)
         self._plot.setYRange(-down, top + down, padding=0)
 
+    def rescale(self) -> None:
+        """Values of something else come next."""
+        self._scale.restart()
+
+    def hideEvent(self, event: QHideEvent) -> None:
+        super().hideEvent(event)
+        self.rescale()  # a scale is calm for who looks at it: the values may be others by then
+
     def resizeEvent(self, event: QResizeEvent) -> None:
         super().resizeEvent(event)
         self._frame()
 
     def _text(self, value: float) -> str:
         return format_value(value, self._unit)
+
+
+def _pen(series: Series) -> QPen:
+    return pg.mkPen(series.colour, width=series.width, dash=series.dash or None)
 
 
 def in_pairs(charts: Iterable[QWidget]) -> QWidget:
@@ -204,19 +219,21 @@ class _ValueAxis(pg.AxisItem):
 class Values(Translated, QWidget):
     """Names and present values beside their colours, on a second line where one is too short."""
 
-    _LINE = 2 * theme.GRID
-
-    def __init__(self) -> None:
+    def __init__(self, *, lines: bool = False) -> None:
+        """Beside ``lines`` a piece of each, as it is drawn; else a square of its colour."""
         super().__init__()
+        self._lines = lines
+        self._sample = 2 * theme.GRID if lines else theme.GRID
         self._shown: list[tuple[Series, str]] = []
         self._widths: list[int] = []  # they grow only, so that nothing jumps
         self.setFont(theme.number_font(self.font()))
-        self.setFixedHeight(self._LINE)
+        self._line = theme.line_height(self.fontMetrics())
+        self.setFixedHeight(self._line)
 
     def show_values(self, series: Sequence[Series], values: Sequence[str]) -> None:
         self._shown = list(zip(series, values, strict=True))
         measure = self.fontMetrics().horizontalAdvance
-        wanted = [measure(f"{one.name} {value}") + 3 * theme.GRID for one, value in self._shown]
+        wanted = [measure(f"{one.name} {value}") + self._sample + 2 * theme.GRID for one, value in self._shown]
         kept = self._widths if len(self._widths) == len(wanted) else wanted
         self._widths = [max(pair) for pair in zip(kept, wanted, strict=True)]
         self._fit()
@@ -228,24 +245,29 @@ class Values(Translated, QWidget):
         for width in self._widths:
             if left and left + width - theme.GRID > self.width():
                 left, line = 0, line + 1
-            places.append(QPoint(left, line * self._LINE))
+            places.append(QPoint(left, line * self._line))
             left += width
         return places
 
     def _fit(self) -> None:
         places = self.places()
         if places:
-            self.setFixedHeight(places[-1].y() + self._LINE)
+            self.setFixedHeight(places[-1].y() + self._line)
 
     def paintEvent(self, event: QPaintEvent) -> None:
         painter, palette = QPainter(self), theme.current().palette
         measure = self.fontMetrics().horizontalAdvance
         for (series, value), place, width in zip(self._shown, self.places(), self._widths, strict=True):
-            painter.fillRect(place.x(), place.y() + self._LINE // 2 - 4, 8, 8, QColor(series.colour))
-            x = place.x() + 12
+            middle = place.y() + self._line // 2
+            if self._lines:
+                painter.setPen(_pen(series))
+                painter.drawLine(place.x(), middle, place.x() + self._sample, middle)
+            else:
+                painter.fillRect(place.x(), middle - 4, self._sample, 8, QColor(series.colour))
+            x = place.x() + self._sample + theme.GRID // 2
             for text, colour in ((f"{series.name} ", palette.muted), (value, palette.ink)):
                 painter.setPen(QColor(colour))
-                painter.drawText(x, place.y(), width, self._LINE, Qt.AlignmentFlag.AlignVCenter, text)
+                painter.drawText(x, place.y(), width, self._line, Qt.AlignmentFlag.AlignVCenter, text)
                 x += measure(text)
 
     def resizeEvent(self, event: QResizeEvent) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 from PySide6.QtCore import QObject, Qt, Signal
-from PySide6.QtGui import QColor, QFont, QFontDatabase, QGuiApplication, QPalette
+from PySide6.QtGui import QColor, QFont, QFontDatabase, QFontInfo, QFontMetrics, QGuiApplication, QPalette
 from PySide6.QtWidgets import QAbstractSpinBox, QApplication
 
 from .. import assets
@@ -212,6 +212,11 @@ def mono_font(size_delta: int = 0) -> QFont:
     return font
 
 
+def line_height(metrics: QFontMetrics) -> int:
+    """What a line of text in a row of its own takes: the grid's, or more where the system's font is larger."""
+    return max(2 * GRID, metrics.height())
+
+
 def pad(field: QAbstractSpinBox) -> None:
     """The room beside a number that other fields have: a style sheet's padding does not reach the field inside."""
     field.lineEdit().setTextMargins(GRID, 0, GRID, 0)
@@ -255,10 +260,11 @@ def style_sheet(palette: Palette) -> str:
     hover = mix(palette.window, palette.ink, 0.07)
     pressed = mix(palette.window, palette.ink, 0.13)
     chosen = mix(palette.window, palette.accent, 0.16)
+    title = round(1.25 * QFontInfo(QApplication.font()).pixelSize())
     return f"""
     QToolTip {{
         background: {palette.raised}; color: {palette.ink}; border: 1px solid {palette.line}; padding: 4px 8px; }}
-    QLabel[role="title"] {{ font-size: 15px; font-weight: 600; }}
+    QLabel[role="title"] {{ font-size: {title}px; font-weight: 600; }}
     QLabel[role="muted"] {{ color: {palette.muted}; }}
     QLabel[role="error"] {{ color: {palette.error}; }}
     QLabel[role="warning"] {{ color: {palette.warning}; }}

@@ -42,7 +42,6 @@ COLUMN_WIDTHS = (2, 3, 4, 6, 8, 12, 16, 24)
 MOVE_MS = 60  # between two pictures of columns that go by: each is a new one, and they are read at rest
 GUTTER = 6 * theme.GRID  # left of the columns, for the scale
 MARKS = 12  # above them, for preemptions and swaps
-FOOT = 18  # below them, for step numbers
 _RIGHT = Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter
 _LEFT = Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignVCenter
 _STACK = tuple((kind, name) for kind in ("decode", "prefill") for name in CLASSES)
@@ -130,7 +129,8 @@ class Timeline(QWidget):
 
     @property
     def _plot(self) -> QRect:
-        return QRect(GUTTER, MARKS, self.width() - GUTTER, max(1, self.height() - MARKS - FOOT))
+        foot = theme.line_height(self.fontMetrics()) + 2  # for step numbers
+        return QRect(GUTTER, MARKS, self.width() - GUTTER, max(1, self.height() - MARKS - foot))
 
     def _clamp(self) -> None:
         steps = self._steps
@@ -202,7 +202,8 @@ class Timeline(QWidget):
             painter.setPen(QColor(palette.line))
             painter.drawLine(GUTTER, y, self.width(), y)
             painter.setPen(QColor(palette.muted))
-            painter.drawText(QRect(0, y - 8, GUTTER - theme.GRID, 16), _RIGHT, text)
+            line = theme.line_height(painter.fontMetrics())
+            painter.drawText(QRect(0, y - line // 2, GUTTER - theme.GRID, line), _RIGHT, text)
 
     def _paint_columns(self, painter: QPainter, palette: theme.Palette, ends: np.ndarray, first: int) -> None:
         """``ends[layer, column]`` is where each kind and class ends, in shares of the plot's height."""
@@ -246,7 +247,7 @@ class Timeline(QWidget):
             painter.drawLine(GUTTER, y, self.width(), y)
         painter.setPen(QColor(palette.warning))
         room = painter.fontMetrics().horizontalAdvance(text + "↑ ") + theme.GRID
-        place = QRect(GUTTER + theme.GRID, y + 2, room, 16)
+        place = QRect(GUTTER + theme.GRID, y + 2, room, theme.line_height(painter.fontMetrics()))
         painter.fillRect(place.adjusted(-2, 0, 2, 0), QColor(palette.window))
         painter.drawText(place, _LEFT, text + (" ↑" if above else ""))
 

@@ -144,7 +144,7 @@ class _Key(QWidget):
         super().__init__()
         self.by_request = False  # else by kind and class
         self._texts: list[str] = []
-        self.setFixedHeight(2 * theme.GRID)
+        self.setFixedHeight(theme.line_height(self.fontMetrics()))
 
     def retranslate(self) -> None:
         kinds = ["", self.tr("a colour a request")] if self.by_request else [self.tr("decode"), self.tr("prefill")]

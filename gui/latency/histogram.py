@@ -19,7 +19,6 @@ from ..i18n import Translated, fill_in
 
 QUANTILES = (("P50", 0.5), ("P95", 0.95), ("P99", 0.99))
 GUTTER = 7 * theme.GRID  # left of the bars, for the scale
-HEAD, FOOT = 18, 20  # above them for the percentiles' names, below for the times
 BAR = 6  # a bar's width at least, in pixels
 BARS = 72  # at most: more would show chance
 
@@ -108,7 +107,9 @@ class _Bars(QWidget):
 
     @property
     def _plot(self) -> QRect:
-        return QRect(GUTTER, HEAD, max(1, self.width() - GUTTER - theme.GRID), max(1, self.height() - HEAD - FOOT))
+        line = theme.line_height(self.fontMetrics())
+        head, foot = line + 2, line + 4  # for the percentiles' names and the times
+        return QRect(GUTTER, head, max(1, self.width() - GUTTER - theme.GRID), max(1, self.height() - head - foot))
 
     def _across(self, seconds: float) -> float:
         assert self._decades is not None
@@ -145,13 +146,13 @@ class _Bars(QWidget):
         self._paint_marks(painter, palette)
 
     def _paint_axes(self, painter: QPainter, palette: theme.Palette, top: float) -> None:
-        plot = self._plot
+        plot, line = self._plot, theme.line_height(self.fontMetrics())
         for part in range(3):
             y = plot.bottom() + 1 - round(plot.height() * part / 2)
             painter.setPen(QColor(palette.line))
             painter.drawLine(plot.left(), y, plot.right(), y)
             painter.setPen(QColor(palette.muted))
-            place = QRect(0, y - 8, GUTTER - theme.GRID, 16)
+            place = QRect(0, y - line // 2, GUTTER - theme.GRID, line)
             flags = Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter
             painter.drawText(place, flags, quantities.count(top * part / 2))
         assert self._decades is not None
@@ -161,7 +162,7 @@ class _Bars(QWidget):
             painter.setPen(QColor(palette.line))
             painter.drawLine(x, plot.bottom() + 1, x, plot.bottom() + 4)
             painter.setPen(QColor(palette.muted))
-            place = QRect(min(x - 40, self.width() - 80), plot.bottom() + 5, 80, FOOT - 5)
+            place = QRect(min(x - 40, self.width() - 80), plot.bottom() + 5, 80, line)
             side = Qt.AlignmentFlag.AlignRight if x + 40 > self.width() else Qt.AlignmentFlag.AlignHCenter
             painter.drawText(place, side | Qt.AlignmentFlag.AlignVCenter, _decade(exponent))
 
@@ -186,7 +187,7 @@ class _Bars(QWidget):
             width = painter.fontMetrics().horizontalAdvance(name)
             left = min(x - width // 2, self.width() - width)
             if left >= free:
-                painter.drawText(left, 0, width + 2, HEAD - 3, Qt.AlignmentFlag.AlignVCenter, name)
+                painter.drawText(left, 0, width + 2, plot.top() - 3, Qt.AlignmentFlag.AlignVCenter, name)
                 free = left + width + theme.GRID // 2
 
     # --- asked ----------------------------------------------------------------------------------------------------

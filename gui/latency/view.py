@@ -49,7 +49,7 @@ class LatencyView(Translated, QWidget):
         self.classes = Choice()
         for kind in ("", *PRIORITIES):
             self.classes.addItem("", kind)
-        self.classes.currentIndexChanged.connect(self.refresh)
+        self.classes.currentIndexChanged.connect(self._choose_class)
         self._empty = QLabel()
         self._empty.setProperty("role", "muted")
         self._empty.setAlignment(Qt.AlignmentFlag.AlignCenter)
@@ -116,6 +116,11 @@ class LatencyView(Translated, QWidget):
         """Turn to one of :data:`SHEETS`."""
         self.sheet_buttons[SHEETS.index(name)].setChecked(True)
         self._turn_to(SHEETS.index(name))
+
+    def _choose_class(self) -> None:
+        for name in LATENCIES:
+            self.charts[name].rescale()
+        self.refresh()
 
     def _turn_to(self, place: int) -> None:
         self.sheets.setCurrentIndex(place)
@@ -188,9 +193,9 @@ class LatencyView(Translated, QWidget):
     def _restyle(self) -> None:
         palette = theme.current().palette
         percentiles = (
-            Series("p50", palette.decode, 2.0),
-            Series("p95", theme.mix(palette.decode, palette.window, 0.16), 1.5),
-            Series("p99", theme.mix(palette.decode, palette.window, 0.32), 1.0),
+            Series("P50", palette.decode, 2.0),
+            Series("P95", theme.mix(palette.decode, palette.window, 0.16), 1.5, dash=(4, 3)),
+            Series("P99", theme.mix(palette.decode, palette.window, 0.32), 1.0, dash=(1, 3)),
         )
         for name in LATENCIES:
             self.charts[name].set_series(percentiles)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from PySide6.QtCore import QEvent, QRect, QRectF, Qt, QTimer, Signal
 from PySide6.QtGui import QColor, QPainter, QPaintEvent
-from PySide6.QtWidgets import QBoxLayout, QFrame, QHBoxLayout, QLabel, QPushButton, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QBoxLayout, QFrame, QHBoxLayout, QLabel, QPushButton, QSizePolicy, QVBoxLayout, QWidget
 
 from ...ipc.protocol import BlockDetail, DescribeBlock, EngineMessage
 from ...ipc.vocabulary import BlockState
@@ -75,7 +75,8 @@ class PoolView(Translated, QWidget):
         layout.setSpacing(theme.GRID // 2)
         head = QWidget()
         head.setLayout(self._head)
-        head.setFixedHeight(4 * theme.GRID)
+        head.setMinimumHeight(4 * theme.GRID)
+        head.setSizePolicy(QSizePolicy.Policy.Preferred, QSizePolicy.Policy.Fixed)
         layout.addWidget(head)
         layout.addWidget(self._usage)
         layout.addWidget(self._bar)
@@ -93,6 +94,8 @@ class PoolView(Translated, QWidget):
         self._invite()
         if self._card.isVisible() and self.canvas.hovered is not None:
             self._write_card(self.canvas.hovered)
+            if self._card.outgrown:
+                self._place_card(self.canvas.hovered)
 
     def show_ghost(self, ghost: Ghost | None) -> None:
         """Lay a ghost over the blocks and say it in words."""

@@ -76,6 +76,7 @@ class Parameters(Translated, QWidget):
         super().__init__(parent)
         self.system = QPlainTextEdit(tabChangesFocus=True)
         self.system.setFixedHeight(10 * theme.GRID)
+        self.system.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Fixed)  # as wide as the fields
         self.temperature = QDoubleSpinBox(minimum=0.0, maximum=100.0, singleStep=0.1, value=0.7, decimals=2)
         self.top_p = QDoubleSpinBox(minimum=0.01, maximum=1.0, singleStep=0.05, value=0.95, decimals=2)
         self.max_tokens = QSpinBox(minimum=1, maximum=10_000_000, value=256)
@@ -236,7 +237,8 @@ class Playground(Translated, QWidget):
         side.addWidget(self.fill_button)
         panel = QWidget()
         panel.setLayout(side)
-        panel.setFixedWidth(30 * grid)
+        panel.setMinimumWidth(30 * grid)
+        panel.setSizePolicy(QSizePolicy.Policy.Fixed, QSizePolicy.Policy.Preferred)
         layout = QHBoxLayout(self)
         layout.setContentsMargins(0, 0, 0, 0)
         layout.setSpacing(0)
