@@ -25,6 +25,10 @@ class CalmScale:
         self._idle = 0
         self.top = nice_ceiling(lowest)
 
+    def restart(self) -> None:
+        """Forget what was shown: the next values are others, or nobody saw the last ones."""
+        self.top, self._idle = nice_ceiling(self._lowest), 0
+
     def update(self, largest: float) -> float:
         wanted = nice_ceiling(max(largest, self._lowest))
         self._idle = self._idle + 1 if wanted < self.top * self._shrink_below else 0

@@ -34,6 +34,12 @@ class Card(QFrame):
         self.show()
         self.raise_()
 
+    @property
+    def outgrown(self) -> bool:
+        """Whether its texts no longer fit into it as it is shown."""
+        wanted, high = self.column.totalSizeHint(), self.column.totalHeightForWidth(self.width())
+        return wanted.width() > self.width() or max(high, wanted.height() if high < 0 else 0) > self.height()
+
     def show_over(self, widget: QWidget, place: QRect) -> None:
         """As :meth:`show_beside` of a place in ``widget``, with the whole window for room."""
         room = widget.window()

@@ -249,6 +249,12 @@ def slots(block: int, block_size: int) -> str:
     return f"{quantities.count(block * block_size)} – {quantities.count((block + 1) * block_size - 1)}"
 
 
+def holder(request: int, sample: int, position: int) -> str:
+    """A sequence that has a block in its table, and where there."""
+    text = translate("Words", "#%1, sample %2, position %3")
+    return fill_in(text, str(request), str(sample + 1), str(position))
+
+
 def copy_of(block: BlockDetail) -> str:
     """Where else the block's content is; empty where it is nowhere else."""
     if block.copy < 0:

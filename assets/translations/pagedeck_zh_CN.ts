@@ -572,7 +572,7 @@
     </message>
     <message>
         <source>%1 slots %2</source>
-        <translation>%1 槽位 %2</translation>
+        <translation>%1槽位 %2</translation>
     </message>
     <message>
         <source>copy in %1</source>
@@ -583,8 +583,8 @@
         <translation>请求 #%1</translation>
     </message>
     <message>
-        <source>position %1 in the table of #%2</source>
-        <translation>在 #%2 的块表中位于第 %1 位</translation>
+        <source>held by %1</source>
+        <translation>持有者：%1</translation>
     </message>
     <message>
         <source>and %1 more</source>
@@ -723,10 +723,6 @@
     <message>
         <source>Prefix hash</source>
         <translation>前缀哈希</translation>
-    </message>
-    <message>
-        <source>#%1, sample %2, position %3</source>
-        <translation>#%1，样本 %2，第 %3 位</translation>
     </message>
     <message>
         <source>Held by</source>
@@ -3167,6 +3163,10 @@
         <translation>首字延迟（TTFT）</translation>
     </message>
     <message>
+        <source>TTFT</source>
+        <translation>首字延迟</translation>
+    </message>
+    <message>
         <source>tok/s</source>
         <translation>tok/s</translation>
     </message>
@@ -4625,6 +4625,10 @@
     <message>
         <source>none</source>
         <translation>无</translation>
+    </message>
+    <message>
+        <source>#%1, sample %2, position %3</source>
+        <translation>#%1，样本 %2，第 %3 位</translation>
     </message>
     <message>
         <source>host block %1</source>

@@ -77,9 +77,7 @@ class BlockCard(BlockStory):
         if detail is None:
             return []
         lines = [
-            self.tr("position %1 in the table of #%2")
-            .replace("%1", quantities.count(owner.position))
-            .replace("%2", f"{owner.request}" + (f".{owner.sample}" if owner.sample else ""))
+            self.tr("held by %1").replace("%1", words.holder(owner.request, owner.sample, owner.position))
             for owner in detail.owners[:4]
         ]
         if len(detail.owners) > 4:

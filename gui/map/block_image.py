@@ -28,8 +28,9 @@ from ..codes import (
 )
 from ..state import TierView
 
-#: Cells grow no further than this when the pool is fitted, in pixels, or than the view's shorter side divided so.
-LARGEST_CELL, LARGEST_SHARE = 36, 8
+#: Cells grow no further than this when the pool is fitted, in pixels, or than the side of a square as large as the
+#: view, divided so. Where slots begin to be drawn is for who zooms in.
+LARGEST_CELL, LARGEST_SHARE, SLOTLESS_CELL = 36, 8, 88
 #: The most that one side of a fitted cell may exceed the other, so that the pool fills the view.
 OBLONG = 2
 #: Small cells of whole pixels have to fill so much of a view; else they are not of whole pixels.
@@ -112,7 +113,7 @@ class Grid:
 
 def largest_cell(width: int, height: int) -> int:
     """Pixels of the cells of a pool that has room to spare."""
-    return max(LARGEST_CELL, min(width, height) // LARGEST_SHARE)
+    return max(LARGEST_CELL, min(math.isqrt(width * height) // LARGEST_SHARE, SLOTLESS_CELL))
 
 
 def arrange(num_blocks: int, width: int, height: int) -> Grid:

@@ -83,7 +83,7 @@ class BlockMap(Translated, QWidget):
         self._fit.setProperty("role", "flat")
         for choice in (self._colouring, self._ghost):
             choice.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToMinimumContentsLengthWithIcon)
-            choice.setMinimumContentsLength(8)
+            choice.setMinimumContentsLength(11)
         self._more = QPushButton("⋯")
         self._more.setProperty("role", "flat")
         self._more.setStyleSheet("QPushButton::menu-indicator { image: none; width: 0; }")

@@ -421,9 +421,7 @@ class BlockSection(QWidget):
         self._selection.select_block(tier, block, owner or None)
 
     def _owner(self, request: int, sample: int, position: int) -> str:
-        text = self.tr("#%1, sample %2, position %3")
-        text = fill_in(text, str(request), str(sample + 1), str(position))
-        return f'<a href="{request}">{text}</a>'
+        return f'<a href="{request}">{words.holder(request, sample, position)}</a>'
 
     def retranslate(self) -> None:
         self._owners_title.setText(self.tr("Held by"))

@@ -84,7 +84,7 @@ COLUMNS = (
     Column(QT_TRANSLATE_NOOP("RequestModel", "Shared"),
            QT_TRANSLATE_NOOP("RequestModel", "Share of its blocks that other sequences use too"),
            lambda r, _: quantities.percent(shared(r)) if r.blocks else "–", lambda r, _: shared(r), "Shared."),
-    Column("TTFT", QT_TRANSLATE_NOOP("RequestModel", "Time to first token"),
+    Column(QT_TRANSLATE_NOOP("RequestModel", "TTFT"), QT_TRANSLATE_NOOP("RequestModel", "Time to first token"),
            lambda r, _: _nothing_or(quantities.duration, r.ttft_s), lambda r, _: _optional(r.ttft_s), "0 min 00 s"),
     Column(QT_TRANSLATE_NOOP("RequestModel", "tok/s"), QT_TRANSLATE_NOOP("RequestModel", "Output tokens per second"),
            lambda r, _: _nothing_or(quantities.number, r.tokens_per_s), lambda r, _: _optional(r.tokens_per_s),

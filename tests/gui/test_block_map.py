@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import numpy as np
 import pytest
 from pagedeck.gui import theme
@@ -31,6 +32,7 @@ from pagedeck.ipc.telemetry import BlocksUpdate, GroupBlocks
 from pagedeck.ipc.vocabulary import BlockState
 from PySide6.QtCore import QPoint, Qt
 from PySide6.QtGui import QColor
+from PySide6.QtWidgets import QApplication, QStyle, QStyleOptionComboBox
 from pytestqt.qtbot import QtBot
 
 from .feeder import Feeder, Tier
@@ -75,9 +77,9 @@ def test_a_fitted_pool_fills_its_view(size: tuple[int, int]) -> None:
 
 
 def test_a_small_pool_grows_with_its_view() -> None:
-    for size in ((900, 260), (2200, 560)):
-        grid = arrange(150, *size)
-        assert 150 * grid.width * grid.height >= 0.5 * size[0] * size[1]
+    for blocks, size in ((150, (900, 260)), (150, (2200, 560)), (29, (2000, 115))):
+        grid = arrange(blocks, *size)
+        assert blocks * grid.width * grid.height >= 0.5 * size[0] * size[1]
 
 
 def test_few_blocks_make_large_square_cells() -> None:
@@ -381,9 +383,37 @@ def test_hovering_tells_a_blocks_story(qtbot: QtBot, shown: Shown) -> None:
         "block 3 of its prefix, continued by 2",
         f"slots {block * 16:,} –",
         "copy in host block 41",
+        f"held by #{request.row.number}, sample 1, position 0",  # as the inspector says it
     ):
         assert part in body
     assert shown.pool.rect().contains(card.geometry())
+
+
+def test_a_story_that_grows_is_never_cut(qtbot: QtBot, shown: Shown) -> None:
+    request = shown.feeder.submit(40, 50, priority=0)
+    shown.advance(5, arrivals=0)
+    block, canvas, card = request.table[0], shown.pool.canvas, shown.pool._card
+    qtbot.mouseMove(canvas.viewport(), canvas.cell_rect(300).center().toPoint())  # where the pointer was not yet
+    with qtbot.waitSignal(canvas.blockHovered):
+        qtbot.mouseMove(canvas.viewport(), canvas.cell_rect(block).center().toPoint())
+    narrow = card.size()
+    shown.link.view.requests[request.row.number] = msgspec.structs.replace(request.row, id="W" * 24)
+    shown.pool.draw()
+    assert card.width() > narrow.width()
+    QApplication.processEvents()  # what was laid out only asked for it
+    assert card._body.width() >= card._body.sizeHint().width()
+    assert card._body.height() >= card._body.sizeHint().height()
+
+
+def test_choices_are_wide_enough_for_their_texts(shown: Shown) -> None:
+    for choice in (shown.map._colouring, shown.map._ghost):
+        option = QStyleOptionComboBox()
+        choice.initStyleOption(option)
+        part = QStyle.SubControl.SC_ComboBoxEditField
+        room = choice.style().subControlRect(QStyle.ComplexControl.CC_ComboBox, option, part, choice).width()
+        for index in range(choice.count()):
+            text = choice.itemText(index)
+            assert choice.fontMetrics().horizontalAdvance(text) <= room, text
 
 
 def test_the_header_counts_with_units(shown: Shown) -> None:

@@ -130,6 +130,39 @@ def test_only_the_span_is_shown(qtbot: QtBot, shown: Shown) -> None:
     assert shown.curve("ttft", 0)[0][0] == -399
 
 
+def test_a_scale_is_calm_only_for_who_looks_at_it(qtbot: QtBot, shown: Shown) -> None:
+    shown.seconds(130, ttft=Percentiles(5, 9.0, 9.0, 9.0))
+    shown.seconds(121, ttft=Percentiles(5, 0.01, 0.01, 0.01))
+    axis = shown.view.charts["ttft"]._left
+    assert axis.top == 10  # it was looked at, and the time is not up
+    shown.view.hide()
+    shown.view.show()
+    assert axis.top == 0.01
+    qtbot.mouseClick(shown.view._span_buttons[1], Qt.MouseButton.LeftButton)
+    assert axis.top == 10
+    qtbot.mouseClick(shown.view._span_buttons[0], Qt.MouseButton.LeftButton)
+    assert axis.top == 0.01
+
+
+@pytest.mark.parametrize("mode", ["light", "dark"])
+def test_the_legend_shows_lines_as_they_are_drawn(shown: Shown, mode: str) -> None:
+    """Shades of one hue are not told apart beside each other; strokes are."""
+    before = theme.current().mode
+    theme.current().set_mode(mode)
+    chart = shown.view.charts["ttft"]
+    shown.seconds(3)
+    assert len({tuple(curve.opts["pen"].dashPattern()) for curve in chart._curves}) == 3
+    legend = chart._values
+    image, window = legend.grab().toImage(), theme.current().palette.window
+    drawn = []
+    for place in legend.places():
+        middle = place.y() + legend._line // 2
+        row = [image.pixelColor(place.x() + x, middle).name() != window for x in range(16)]
+        drawn.append(sum(row))
+    assert drawn[0] > drawn[1] > drawn[2] > 0
+    theme.current().set_mode(before)
+
+
 def test_long_curves_are_thinned_but_keep_their_peaks(shown: Shown) -> None:
     shown.seconds(3_000)
     shown.seconds(1, ttft=Percentiles(5, 9.0, 9.0, 9.0))
