@@ -13,7 +13,7 @@ from enum import StrEnum
 from typing import Any
 
 import numpy as np
-from PySide6.QtCore import QAbstractTableModel, QModelIndex, QPersistentModelIndex, Qt
+from PySide6.QtCore import QAbstractTableModel, QModelIndex, QPersistentModelIndex, Qt, Signal
 from PySide6.QtGui import QColor, QFont
 
 from ...ipc.telemetry import RequestRow
@@ -124,7 +124,13 @@ class Group:
 
 class RequestModel(QAbstractTableModel):
     """Shows some of a mapping of requests, by number, in the order of one column, perhaps in groups. A group's
-    heading is a row whose number is negative."""
+    heading is a row whose number is negative.
+
+    ``orderAboutToChange`` and ``orderChanged`` are told around rows that come, go and move.
+    """
+
+    orderAboutToChange = Signal()
+    orderChanged = Signal()
 
     def __init__(self, requests: dict[int, RequestRow], clock: Callable[[], float] = time.time) -> None:
         """``clock`` tells the time that ages are counted to, in Unix seconds."""
@@ -248,6 +254,7 @@ class RequestModel(QAbstractTableModel):
 
     def _reorder(self, order: np.ndarray) -> None:
         """Take the rows away that are gone, add the new ones at the end, then move all to their places."""
+        self.orderAboutToChange.emit()
         staying = np.isin(self._order, order, assume_unique=True)
         gone = np.flatnonzero(~staying)
         for run in reversed(np.split(gone, np.flatnonzero(np.diff(gone) > 1) + 1)) if len(gone) else ():
@@ -268,6 +275,7 @@ class RequestModel(QAbstractTableModel):
             self.changePersistentIndexList(before, after)
             self.layoutChanged.emit()
         self._place = {int(number): at for at, number in enumerate(self._order)}
+        self.orderChanged.emit()
 
     # --- QAbstractTableModel ------------------------------------------------------------------------------------
 

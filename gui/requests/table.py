@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
 
 from PySide6.QtCore import (
     QItemSelection,
     QItemSelectionModel,
+    QItemSelectionRange,
     QModelIndex,
     QPersistentModelIndex,
     QPoint,
     QRect,
+    QSignalBlocker,
     Qt,
     QTimer,
 )
@@ -23,6 +27,7 @@ from PySide6.QtGui import (
     QIcon,
     QKeySequence,
     QPainter,
+    QPaintEvent,
     QResizeEvent,
     QShowEvent,
 )
@@ -55,6 +60,9 @@ from .model import COLUMNS, NUMBER, STATE, Grouping, RequestModel
 
 #: The table follows at most so often; the eye reads no faster.
 REFRESH_MS = 250
+
+#: Of many requests, so many are cancelled before the window does anything else.
+AT_ONCE = 500
 
 #: Narrower tables leave to the menu of a row what is seldom needed.
 ROOMY = 88 * theme.GRID
@@ -99,6 +107,7 @@ class SpreadTable(QTableView):
         self._widest = widest
         self._spreading = False
         self._own = False
+        self.note = ""  # in the place of rows, where there are none
         self.horizontalHeader().sectionResized.connect(self._dragged)
 
     def spread(self) -> None:
@@ -109,6 +118,14 @@ class SpreadTable(QTableView):
         for place, width in enumerate(needed):
             self.setColumnWidth(place, math.floor(more * width))
         self._spreading = self._own = False
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        super().paintEvent(event)
+        if not self.model().rowCount():
+            painter = QPainter(self.viewport())
+            painter.setPen(QColor(theme.current().palette.muted))
+            flags = Qt.AlignmentFlag.AlignCenter | Qt.TextFlag.TextWordWrap
+            painter.drawText(self.viewport().rect(), flags, self.note)
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         super().resizeEvent(event)
@@ -128,6 +145,7 @@ class RequestTable(Translated, QWidget):
         self._selection = selection
         self.model = RequestModel(link.view.requests, lambda: link.now())
         self._spanned: list[int] = []  # rows of headings
+        self._put_by: list[int] = []  # selected requests, while the rows move
 
         self.filter = QLineEdit(clearButtonEnabled=True)
         self.filter.setMinimumWidth(16 * theme.GRID)
@@ -193,6 +211,8 @@ class RequestTable(Translated, QWidget):
         self.cancel_button.clicked.connect(self.cancel)
         self.cancel_action.triggered.connect(self.cancel)
         self.view.selectionModel().selectionChanged.connect(self._rows_selected)
+        self.model.orderAboutToChange.connect(self._put_selection_by)
+        self.model.orderChanged.connect(self._select_again)
         self.retranslate()
         self.refresh()
 
@@ -200,16 +220,33 @@ class RequestTable(Translated, QWidget):
 
     def chosen(self) -> list[RequestRow]:
         """The live requests among the selected rows: those that can still be acted on. Another user's have no id."""
-        rows = (self.model.request_at(index.row()) for index in self.view.selectionModel().selectedRows())
-        return [row for row in rows if row is not None and row.id and row.state in _LIVE]
+        return [*self._chosen()]
+
+    def _chosen(self) -> Iterator[RequestRow]:
+        rows = (self.model.request_at(row) for row in self._selected())
+        return (row for row in rows if row is not None and row.id and row.state in _LIVE)
+
+    def _selected(self) -> Iterator[int]:
+        """Rows. Qt's own list of them asks the model of every cell, which takes seconds for ten thousand."""
+        parts: Any = self.view.selectionModel().selection()  # a list, which its types do not tell
+        for part in parts:
+            yield from range(part.top(), part.bottom() + 1)
 
     def cancel(self) -> None:
-        for row in self.chosen():
-            self._link.cancel(row.id)
+        self._each([row.id for row in self._chosen()], self._link.cancel)
 
     def set_class(self, name: str) -> None:
-        for row in self.chosen():
-            self._link.request(SetPriority(request=row.id, priority=name), lambda reply: None)
+        def ask(id: str) -> None:
+            self._link.request(SetPriority(request=id, priority=name), lambda reply: None)
+
+        self._each([row.id for row in self._chosen()], ask)
+
+    def _each(self, ids: list[str], act: Callable[[str], None]) -> None:
+        """The window has its turn in between where there are many."""
+        for id in ids[:AT_ONCE]:
+            act(id)
+        if later := ids[AT_ONCE:]:
+            QTimer.singleShot(0, self, lambda: self._each(later, act))
 
     def copy_as_code(self) -> None:
         """Put a program on the clipboard that asks the same of the engine as the selected request."""
@@ -228,7 +265,7 @@ class RequestTable(Translated, QWidget):
 
     def _current(self) -> RequestRow | None:
         """The first selected request that the engine tells of, whatever became of it."""
-        rows = (self.model.request_at(index.row()) for index in self.view.selectionModel().selectedRows())
+        rows = map(self.model.request_at, self._selected())
         return next((row for row in rows if row is not None and row.id), None)
 
     def refresh(self) -> None:
@@ -257,7 +294,10 @@ class RequestTable(Translated, QWidget):
         rows = view.verticalHeader()
         rows.hide()
         rows.setDefaultSectionSize(3 * theme.GRID + 2)
-        view.horizontalHeader().setHighlightSections(False)
+        columns = view.horizontalHeader()
+        columns.setHighlightSections(False)
+        # With the table's own it asks, at each painting, every selected cell whether its whole column is selected.
+        columns.setSelectionModel(QItemSelectionModel(self.model, columns))
         view.spread()
 
     def _visible(self) -> range:
@@ -305,22 +345,37 @@ class RequestTable(Translated, QWidget):
         self.count.setText(fill_in(self.tr("%1 of %2"), str(shown), str(known)))
         self.view.setVisible(bool(known))
         self.empty.setVisible(not known)
-        can = bool(self.chosen()) and not self._link.replaying
+        can = any(True for _ in self._chosen()) and not self._link.replaying
         self.cancel_button.setEnabled(can)
         self.cancel_action.setEnabled(can)
         self.class_button.setEnabled(can)
         self.copy_button.setEnabled(self._current() is not None and not self._link.replaying)
 
     def _rows_selected(self, selected: QItemSelection, deselected: QItemSelection) -> None:
-        rows = self.view.selectionModel().selectedRows()
-        if len(rows) == 1 and self.model.number_at(rows[0].row()) != self._selection.request:
-            self._selection.select_request(self.model.number_at(rows[0].row()))
+        rows = [*itertools.islice(self._selected(), 2)]
+        if len(rows) == 1 and self.model.number_at(rows[0]) != self._selection.request:
+            self._selection.select_request(self.model.number_at(rows[0]))
         self._tell()
+
+    def _put_selection_by(self) -> None:
+        """Qt would follow each selected cell with each row that comes, goes or moves."""
+        self._put_by = [self.model.number_at(row) for row in self._selected()]
+        with QSignalBlocker(self.view.selectionModel()):
+            self.view.selectionModel().clearSelection()
+
+    def _select_again(self) -> None:
+        rows = sorted(row for row in map(self.model.row_of, self._put_by) if row is not None)
+        selection, last = QItemSelection(), len(COLUMNS) - 1
+        for _, run in itertools.groupby(enumerate(rows), lambda pair: pair[1] - pair[0]):
+            (_, first), *rest = run
+            selection.append(QItemSelectionRange(self.model.index(first, 0), self.model.index(first + len(rest), last)))
+        with QSignalBlocker(self.view.selectionModel()):
+            self.view.selectionModel().select(selection, QItemSelectionModel.SelectionFlag.Select)
+        self.view.viewport().update()
 
     def _follow_selection(self) -> None:
         row = self.model.row_of(self._selection.request)
-        chosen = self.view.selectionModel().selectedRows()
-        if row is None or row in [index.row() for index in chosen]:
+        if row is None or row in self._selected():
             return
         flags = QItemSelectionModel.SelectionFlag
         self.view.selectionModel().setCurrentIndex(
@@ -355,6 +410,7 @@ class RequestTable(Translated, QWidget):
         self.class_button.setToolTip(self.tr("Change how urgent the selected requests are"))
         _name(self._class_actions)
         self.view.setAccessibleName(self.tr("Requests"))
+        self.view.note = self.tr("No request matches: clear the filter, or show all.")
         self.empty.setText(self.tr("Requests appear here when they arrive: from the playground, or from any client."))
         self.model.headerDataChanged.emit(Qt.Orientation.Horizontal, 0, len(COLUMNS) - 1)
         self._tell()

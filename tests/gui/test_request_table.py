@@ -6,6 +6,7 @@ import contextlib
 import random
 import sys
 import time
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -18,7 +19,7 @@ from pagedeck.gui.selection import Selection
 from pagedeck.ipc.protocol import DescribeRequest, Failed, RequestDetail, SetPriority
 from pagedeck.ipc.telemetry import RequestRow
 from pagedeck.ipc.vocabulary import SamplingParams
-from PySide6.QtCore import QPersistentModelIndex, Qt
+from PySide6.QtCore import QItemSelectionModel, QPersistentModelIndex, Qt
 from PySide6.QtGui import QGuiApplication
 from pytestqt.qtbot import QtBot
 
@@ -111,6 +112,27 @@ def test_filter_by_text_and_state(link: ScriptedLink, selection: Selection, qtbo
     assert table.count.text() == "1 of 3"
 
 
+def test_a_filter_that_nothing_matches_says_so(link: ScriptedLink, selection: Selection, qtbot: QtBot) -> None:
+    link.view.requests |= {1: row(1, "waiting", 0)}
+    table = RequestTable(link, selection)
+    qtbot.addWidget(table)
+    table.resize(800, 400)
+    with qtbot.waitExposed(table):
+        table.show()
+
+    def middle() -> set[int]:
+        place = table.view.viewport().rect()
+        image = table.view.viewport().grab(place.adjusted(0, place.height() // 2 - 10, 0, 10 - place.height() // 2))
+        picture = image.toImage()
+        return {picture.pixel(x, y) for x in range(picture.width()) for y in range(picture.height())}
+
+    assert len(middle()) == 1
+    table.filter.setText("no such request")
+    assert table.view.isVisible() and len(middle()) > 1
+    table.filter.clear()
+    assert len(middle()) == 1
+
+
 def test_selection_goes_both_ways_and_survives_updates(link: ScriptedLink, selection: Selection, qtbot: QtBot) -> None:
     link.view.requests |= {n: row(n) for n in range(1, 6)}
     table = RequestTable(link, selection)
@@ -192,6 +214,85 @@ def test_ten_thousand_rows_cost_no_more_than_linear(requests: dict[int, RequestR
         return best
 
     assert cost(10_000) < 60 * cost(1_000)  # in processor time; if it were quadratic, it would be 100
+
+
+def test_many_selected_rows_are_not_asked_for_one_by_one(
+    link: ScriptedLink, monkeypatch: pytest.MonkeyPatch, qtbot: QtBot
+) -> None:
+    amount = 3_000
+    link.view.requests.update({n: row(n, output_tokens=n) for n in range(amount)})
+    table = RequestTable(link, Selection())
+    qtbot.addWidget(table)
+    table.resize(1000, 500)
+    table.show()
+    asked = [0]
+    for name in ("flags", "index", "rowCount"):
+        unpatched = getattr(RequestModel, name)
+
+        def count(model: RequestModel, *arguments: Any, unpatched: Any = unpatched) -> Any:
+            asked[0] += 1
+            return unpatched(model, *arguments)
+
+        monkeypatch.setattr(RequestModel, name, count)
+
+    def cost(act: Callable[[], object]) -> int:
+        asked[0] = 0
+        act()
+        table.view.viewport().repaint()
+        table.view.horizontalHeader().viewport().repaint()
+        return asked[0]
+
+    def end_some() -> None:
+        for n in range(0, amount, 10):
+            del link.view.requests[n]
+        table.refresh()
+
+    assert cost(table.view.selectAll) < amount
+    assert cost(table.refresh) < amount
+    assert cost(lambda: table.view.sortByColumn(4, Qt.SortOrder.AscendingOrder)) < amount
+    assert cost(end_some) < 4 * amount, "three hundred gaps, and as many pieces of what is selected"
+    assert len(table.chosen()) == amount - amount // 10
+
+
+def test_what_is_selected_stays_so_while_rows_come_go_and_move(
+    link: ScriptedLink, requests: dict[int, RequestRow], qtbot: QtBot
+) -> None:
+    link.view.requests.update(requests)
+    table = RequestTable(link, Selection())
+    qtbot.addWidget(table)
+    table.show()
+    chosen = (2, 3, 7, 9)
+    flags = QItemSelectionModel.SelectionFlag
+    for number in chosen:
+        at = table.model.row_of(number)
+        assert at is not None
+        table.view.selectionModel().select(table.model.index(at, 0), flags.Select | flags.Rows)
+    for column in (TTFT, NUMBER):
+        for order in Qt.SortOrder:
+            table.view.sortByColumn(column, order)
+            assert {request.number for request in table.chosen()} == {*chosen}
+            assert len(table.view.selectionModel().selectedRows()) == 4
+    del link.view.requests[3]
+    link.view.requests[11] = row(11)
+    table.refresh()
+    assert {request.number for request in table.chosen()} == {2, 7, 9}
+    del link.view.requests[2], link.view.requests[7], link.view.requests[9]
+    table.refresh()
+    assert not table.chosen() and not table.cancel_button.isEnabled()
+
+
+def test_of_many_requests_all_are_cancelled(link: ScriptedLink, monkeypatch: pytest.MonkeyPatch, qtbot: QtBot) -> None:
+    monkeypatch.setattr("pagedeck.gui.requests.table.AT_ONCE", 3)
+    link.view.requests.update({n: row(n) for n in range(10)})
+    table = RequestTable(link, Selection())
+    qtbot.addWidget(table)
+    table.show()
+    table.view.selectAll()
+    table.cancel()
+    assert len(link.cancelled) == 3
+    link.view.requests.clear()
+    qtbot.waitUntil(lambda: len(link.cancelled) == 10)
+    assert {*link.cancelled} == {f"id-{n}" for n in range(10)}
 
 
 def test_only_visible_rows_are_told(requests: dict[int, RequestRow], qtbot: QtBot) -> None:
