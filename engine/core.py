@@ -131,6 +131,7 @@ class Engine:
         self._last_request = 0
         self._last_sequence = 0
         self._unreported: list[Request] = []  # ended since the last step
+        self._forgotten: deque[Request] = deque()  # ended before those in ``ended``; their ends may be untold
         self._flights = Flights(runner, cache, self._fail_all, self._shrink)
         self._results: deque[StepResult] = deque()  # of steps that have landed
         self._ended_tokens = 0
@@ -277,6 +278,7 @@ class Engine:
 
         A device that computes on its own gets the next step before the one it has is awaited.
         """
+        self._forget()
         if not self._results:
             while self._flights.may_launch and self._launch():
                 pass
@@ -540,7 +542,15 @@ class Engine:
         while len(self.ended) > ENDED_KEPT or (self._ended_tokens > ENDED_TOKENS_KEPT and len(self.ended) > 1):
             forgotten = self.ended.popleft()
             self._ended_tokens -= _tokens_of(forgotten)
-            forgotten.sequences = []  # a request and its sequences know each other: no cycle is left to be collected
+            self._forgotten.append(forgotten)
+
+    def _forget(self) -> None:
+        """Take those apart whose end a step has told: a request and its sequences know each other, and no cycle is
+        left to be collected."""
+        untold = len(self._unreported) + sum(len(result.ended) for result in self._results) - len(self.ended)
+        while len(self._forgotten) > max(0, untold):
+            forgotten = self._forgotten.popleft()
+            forgotten.sequences = []
             forgotten.beams = []
 
     # --- measuring and choosing -------------------------------------------------------------------------------------

@@ -85,6 +85,7 @@ class Publisher:
         self._full = False
         self._steps: list[StepRecord] = []
         self._changed: dict[int, Request] = {}  # since the last stats, by number
+        self._ends: list[tuple[RequestRow, str]] = []  # since then, with their clients; the engine may forget them
         self._requests: dict[int, Request] = {}  # live ones, by number
         self._blocks_due = self._steps_due = self._stats_due = 0.0
 
@@ -128,7 +129,9 @@ class Publisher:
             self._changed[number] = request
 
     def _ended(self, request: Request) -> None:
-        self._changed[request.number] = request
+        self._changed.pop(request.number, None)
+        if self._audience.wanted(TOPIC_STATS):
+            self._ends.append((self.row(request), request.client))
         self._requests.pop(request.number, None)
         state = request.state
         if state is RequestState.FAILED:
@@ -175,13 +178,14 @@ class Publisher:
             if self._audience.wanted(TOPIC_STATS):
                 self._publish_stats(self.stats)
             self._changed.clear()
+            self._ends.clear()
         steps_wait = self._steps_due - now if self._steps else STATS_S
         return max(0.0, min(self._stats_due - now, steps_wait, blocks_wait))
 
     def _publish_stats(self, stats: Stats) -> None:
         """With the rows that changed, which are of no meaning to who asks how the engine is."""
-        rows = [self.row(request) for request in self._changed.values()]
-        clients = [request.client for request in self._changed.values()]
+        told = [*self._ends, *((self.row(request), request.client) for request in self._changed.values())]
+        rows, clients = [row for row, _ in told], [client for _, client in told]
         self._switchboard.publish(TOPIC_STATS, msgspec.structs.replace(stats, requests=rows), clients)
 
     def _tick_blocks(self, now: float) -> float:

@@ -189,6 +189,21 @@ def test_a_client_that_goes_takes_only_its_own() -> None:
     assert output(other) == expected(other)
 
 
+def test_of_many_that_end_at_once_each_is_told_as_it_was() -> None:
+    engine = make_engine()
+    amount = 2 * ENDED_KEPT + 5
+    for index in range(amount):
+        submit(engine, f"r{index}", [1, 2], 1)
+    for index in range(amount):
+        engine.cancel(f"r{index}")
+    ended = step(engine).ended
+    assert len(ended) == amount and {request.state for request in ended} == {RequestState.CANCELLED}
+    assert all(len(request.sequences) == 1 for request in ended)
+    submit(engine, "later", [1, 2], 1)
+    run(engine)
+    assert not ended[0].sequences and ended[-1].sequences, "what is not known any more holds no memory"
+
+
 def test_ended_requests_stay_known_within_bounds() -> None:
     engine = make_engine()
     for index in range(ENDED_KEPT + 5):

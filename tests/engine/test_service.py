@@ -651,6 +651,23 @@ def test_stats_tell_rates_rows_that_changed_and_last_sequences(serve: Callable[.
         assert client.status().stats is not None
 
 
+def test_more_may_end_between_two_stats_than_the_engine_remembers(
+    serve: Callable[..., Running], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(core, "ENDED_KEPT", 3)
+    running = serve()
+    with Client(running.connection) as client, client.subscribe([TOPIC_STATS]) as telemetry:
+        _wait_subscribed(running, TOPIC_STATS)
+        streams = [ask(client, seed, max_tokens=5) for seed in range(40)]
+        assert all(stream.finished and stream.finished.samples[0].output_tokens == 5 for stream in streams)
+        told: dict[str, int] = {}
+        while len(told) < len(streams):
+            _, _, message = telemetry.receive(timeout=60) or (b"", 0, None)
+            assert isinstance(message, Stats)
+            told |= {row.id: row.output_tokens for row in message.requests if row.state == "finished"}
+        assert told == {stream.id: 5 for stream in streams}
+
+
 def test_an_idle_engine_wakes_once_a_second(serve: Callable[..., Running], monkeypatch: pytest.MonkeyPatch) -> None:
     ticks: list[float] = []
     tick = Publisher.tick
