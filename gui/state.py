@@ -326,6 +326,12 @@ class EngineView:
         self._classes: dict[int, str] = {}
         self._ended: deque[int] = deque()
 
+    @property
+    def present(self) -> bool:
+        """Whether figures are of now: not the last ones of an engine that tells none any more."""
+        gone = (ConnectionState.STOPPED, ConnectionState.DIED, ConnectionState.NOT_ANSWERING)
+        return self.connection not in gone
+
     def tier(self, name: str) -> TierView:
         return self.host if name == "host" else self.device
 

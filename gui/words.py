@@ -249,6 +249,11 @@ def slots(block: int, block_size: int) -> str:
     return f"{quantities.count(block * block_size)} – {quantities.count((block + 1) * block_size - 1)}"
 
 
+def last_known() -> str:
+    """Before figures of an engine that tells none any more."""
+    return translate("Words", "last known")
+
+
 def holder(request: int, sample: int, position: int) -> str:
     """A sequence that has a block in its table, and where there."""
     text = translate("Words", "#%1, sample %2, position %3")

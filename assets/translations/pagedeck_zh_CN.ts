@@ -3344,7 +3344,7 @@
     <name>RequestTable</name>
     <message>
         <source>Copied</source>
-        <extracomment>The table follows at most so often; the eye reads no faster. Narrower tables leave to the menu of a row what is seldom needed. So long the button says that something was copied.</extracomment>
+        <extracomment>The table follows at most so often; the eye reads no faster. Of many requests, so many are cancelled before the window does anything else. Narrower tables leave to the menu of a row what is seldom needed. So long the button says that something was copied.</extracomment>
         <translation>已复制</translation>
     </message>
     <message>
@@ -3426,6 +3426,10 @@
     <message>
         <source>Requests</source>
         <translation>请求</translation>
+    </message>
+    <message>
+        <source>No request matches: clear the filter, or show all.</source>
+        <translation>没有符合条件的请求：可清空筛选，或选择“全部”。</translation>
     </message>
     <message>
         <source>Requests appear here when they arrive: from the playground, or from any client.</source>
@@ -4625,6 +4629,10 @@
     <message>
         <source>none</source>
         <translation>无</translation>
+    </message>
+    <message>
+        <source>last known</source>
+        <translation>最后已知</translation>
     </message>
     <message>
         <source>#%1, sample %2, position %3</source>

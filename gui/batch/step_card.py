@@ -76,4 +76,9 @@ class StepCard(HeadedCard):
             (self.tr("swapped out: %1"), record.swapped_out),
             (self.tr("resumed: %1"), record.resumed),
         )
-        return [text.replace("%1", " ".join(f"#{n}" for n in numbers[:NAMED])) for text, numbers in named if numbers]
+        lines = []
+        for text, numbers in named:
+            if numbers:
+                requests = list(dict.fromkeys(numbers))[:NAMED]  # of several samples' sequences, one is enough
+                lines.append(text.replace("%1", " ".join(f"#{number}" for number in requests)))
+        return lines

@@ -88,9 +88,10 @@ class BatchView(Translated, QWidget):
         }
         brief = quantities.count(last["prefill_tokens"] + last["decode_tokens"]), quantities.count(last["budget"])
         parts = (quantities.count(last[name]) for name in ("prefill_tokens", "decode_tokens", "running"))
+        before = "" if self._link.view.present else f"{words.last_known()} · "
         self._texts = (
-            fill_in(self.tr("%1 of %2 tokens · %3 prefill, %4 decode · %5 running"), *brief, *parts),
-            fill_in(self.tr("%1 of %2 tokens"), *brief),
+            before + fill_in(self.tr("%1 of %2 tokens · %3 prefill, %4 decode · %5 running"), *brief, *parts),
+            before + fill_in(self.tr("%1 of %2 tokens"), *brief),
         )
         self._make_room()
 

@@ -108,10 +108,10 @@ class MachineView(QWidget):
             return
         palette = theme.current().palette
         whole = theme.mix(palette.prefill, palette.ink, 0.3)
-        shared = (Series(self.tr("engine"), palette.decode, 2.0), Series(self.tr("machine"), whole, 1.5))
+        shared = (Series(self.tr("engine"), palette.decode, 2.0), Series(self.tr("machine"), whole, 1.5, dash=(4, 3)))
         for name in ("cpu", "memory"):
             self.charts[name].set_series(shared)
-        self.charts["gpu_memory"].set_series((shared[0], Series(self.tr("all processes"), whole, 1.5)))
+        self.charts["gpu_memory"].set_series((shared[0], Series(self.tr("all processes"), whole, 1.5, dash=(4, 3))))
         for name in ("gpu_load", "power", "heat"):
             self.charts[name].set_series((Series(self.tr("device"), palette.decode, 2.0),))
 

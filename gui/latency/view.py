@@ -195,13 +195,13 @@ class LatencyView(Translated, QWidget):
         percentiles = (
             Series("P50", palette.decode, 2.0),
             Series("P95", theme.mix(palette.decode, palette.window, 0.16), 1.5, dash=(4, 3)),
-            Series("P99", theme.mix(palette.decode, palette.window, 0.32), 1.0, dash=(1, 3)),
+            Series("P99", theme.mix(palette.decode, palette.window, 0.24), 1.5, dash=(1, 3)),
         )
         for name in LATENCIES:
             self.charts[name].set_series(percentiles)
         prompt = theme.mix(palette.prefill, palette.ink, 0.3)  # a thin line needs more contrast than a bar
         self.charts["throughput"].set_series(
-            (Series(self.tr("output"), palette.decode, 2.0), Series(self.tr("prompt"), prompt, 2.0))
+            (Series(self.tr("output"), palette.decode, 2.0), Series(self.tr("prompt"), prompt, 2.0, dash=(4, 3)))
         )
         words = {
             "forward_ms": self.tr("forward"),

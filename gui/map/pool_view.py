@@ -127,7 +127,8 @@ class PoolView(Translated, QWidget):
 
     def _usage_parts(self, tier: TierView) -> list[str]:
         """How much of the pool is allocated, how much of that is put to use, and what sharing and runs achieve."""
-        parts = [fill_in(self.tr("%1 allocated"), quantities.percent(tier.allocated / tier.num_blocks))]
+        parts = [] if self._link.view.present else [words.last_known()]
+        parts.append(fill_in(self.tr("%1 allocated"), quantities.percent(tier.allocated / tier.num_blocks)))
         if tier.allocated:
             parts.append(fill_in(self.tr("%1 of it filled"), quantities.percent(tier.filled)))
         parts += [

@@ -12,6 +12,7 @@ from pagedeck.gui.batch.view import BatchView
 from pagedeck.gui.calm_scale import CalmScale, nice_ceiling
 from pagedeck.gui.i18n import Languages
 from pagedeck.gui.selection import Selection
+from pagedeck.gui.state import ConnectionState
 from pagedeck.ipc.telemetry import StepEntry, StepRecord, Steps
 from pagedeck.ipc.vocabulary import Hold
 from PySide6.QtCore import QPoint, QPointF, Qt
@@ -100,6 +101,17 @@ def test_the_figures_get_brief_before_the_key_gives_way(shown: Shown) -> None:
     assert [*dict.fromkeys(seen)] == [(False, True), (True, False), (True, True)]
 
 
+def test_the_last_figures_of_an_engine_are_not_told_as_those_of_now(shown: Shown) -> None:
+    shown.steps(3)
+    assert "last known" not in shown.view._now.text()
+    shown.link.say_connection(ConnectionState.DIED)
+    shown.view._write_now()
+    assert shown.view._now.text().startswith("last known · ")
+    shown.link.say_connection(ConnectionState.READY)
+    shown.view._write_now()
+    assert "last known" not in shown.view._now.text()
+
+
 def test_classes_have_shades(shown: Shown) -> None:
     shown.link.view._classes[2] = "interactive"
     shown.steps(3)
@@ -182,6 +194,13 @@ def test_the_samples_of_a_request_are_one_share_of_a_step(shown: Shown) -> None:
     card.write(shown.link.view.steps.record(0), shown.link)
     shares = [line for line in card._body.text().splitlines() if line.startswith("#")]
     assert shares == ["#5 · decode 2", "#6 · decode 1"]
+
+
+def test_of_the_samples_that_came_back_their_request_is_named_once(shown: Shown) -> None:
+    shown.steps(1, resumed=[6, 8, 8, 8], preempted=[7, 7])
+    card = StepCard(shown.view)
+    card.write(shown.link.view.steps.record(0), shown.link)
+    assert {"preempted: #7", "resumed: #6 #8"} <= {*card._body.text().splitlines()}
 
 
 def test_preemptions_and_swaps_are_marked(shown: Shown) -> None:

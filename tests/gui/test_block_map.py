@@ -416,6 +416,15 @@ def test_choices_are_wide_enough_for_their_texts(shown: Shown) -> None:
             assert choice.fontMetrics().horizontalAdvance(text) <= room, text
 
 
+def test_the_last_figures_of_an_engine_are_not_told_as_those_of_now(shown: Shown) -> None:
+    shown.advance(1)
+    assert "last known" not in shown.pool._usage.text()
+    shown.link.say_connection(ConnectionState.DIED, "gone")
+    shown.map._figures.stop()
+    shown.map.refresh()
+    assert shown.pool._usage.text().startswith("last known · ")
+
+
 def test_the_header_counts_with_units(shown: Shown) -> None:
     for block in range(100):
         shown.feeder.device.put(block, S.SHARED if block < 10 else S.ACTIVE, 3 if block < 10 else 1, 15, 1, 1)
