@@ -278,7 +278,7 @@ class Engine:
 
         A device that computes on its own gets the next step before the one it has is awaited.
         """
-        self._forget()
+        self.forget()
         if not self._results:
             while self._flights.may_launch and self._launch():
                 pass
@@ -544,9 +544,10 @@ class Engine:
             self._ended_tokens -= _tokens_of(forgotten)
             self._forgotten.append(forgotten)
 
-    def _forget(self) -> None:
-        """Take those apart whose end a step has told: a request and its sequences know each other, and no cycle is
-        left to be collected."""
+    def forget(self) -> None:
+        """What the steps returned was told: of requests that ended before those in ``ended`` nothing is kept. The next
+        step would do this, too."""
+        # A request and its sequences know each other: no cycle is left to be collected.
         untold = len(self._unreported) + sum(len(result.ended) for result in self._results) - len(self.ended)
         while len(self._forgotten) > max(0, untold):
             forgotten = self._forgotten.popleft()

@@ -308,6 +308,7 @@ class Service:
             for request in result.ended:
                 self._switchboard.send(request.client, ending_of(request))
             serving.publisher.stepped(result)
+            serving.engine.forget()
         if self._cache_events is not None:
             self._cache_events.publish()
         wait = serving.publisher.tick(time.monotonic())
