@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from functools import partial
-from itertools import count
+from itertools import count, groupby
 
 from PySide6.QtCore import QLineF, QObject, QRectF, Qt, QTimer, Signal
 from PySide6.QtGui import QColor, QFontMetricsF, QPainter, QPen
@@ -27,6 +27,8 @@ ASK_MS = 200
 
 _WIDER_THAN_HIGH = 3.5  # a slot, for a word to fit
 _LARGEST_FONT = 15
+#: What stands for bytes that are no character, and in the slot of a token that goes on with one.
+_BROKEN, _GOES_ON = "\ufffd", "⋯"
 _MARKS = str.maketrans({"\n": "↵", "\r": "↵", "\t": "⇥", " ": "·"})
 
 
@@ -55,6 +57,31 @@ def seen(text: str) -> str:
         return text.translate(_MARKS)
     before, after = text.split(word, 1)
     return before.translate(_MARKS) + word + after.translate(_MARKS)
+
+
+def in_characters(texts: list[str], text: str) -> list[str]:
+    """Token texts with characters that several tokens make up together, from the ``text`` of all: at the first of these
+    tokens; the others go on with it. A character that begins before or ends after ``text`` is not known."""
+    if texts and texts[0].startswith(" ") and not text.startswith(" "):
+        text = " " + text  # some tokenizers leave it out at the beginning
+    result: list[str] = []
+    runs = [(broken, [*run]) for broken, run in groupby(texts, lambda piece: _BROKEN in piece)]
+    end = 0
+    for place, (broken, run) in enumerate(runs):
+        if not broken:
+            whole = "".join(run)
+            if not text.startswith(whole, end):
+                return texts  # all of them are written in another way than each
+            end += len(whole)
+            result += run
+            continue
+        following = "".join(runs[place + 1][1]) if place + 1 < len(runs) else ""
+        start, end = end, text.find(following, end + 1) if following else len(text)
+        if end < 0:
+            return texts
+        made = text[start:end].replace(_BROKEN, "")
+        result += [made or _GOES_ON] + [_GOES_ON] * (len(run) - 1)
+    return result
 
 
 class SlotTexts(QObject):
@@ -101,7 +128,8 @@ class SlotTexts(QObject):
 
     def _take(self, state: tuple[object, ...], reply: EngineMessage) -> None:
         if isinstance(reply, BlockDetail) and self._asked.get(reply.block) == state:
-            self._texts[reply.block] = reply.token_texts or [str(token) for token in reply.token_ids]
+            texts = in_characters(reply.token_texts, reply.text)
+            self._texts[reply.block] = texts or [str(token) for token in reply.token_ids]
             self.changed.emit()
 
 

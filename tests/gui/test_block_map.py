@@ -24,7 +24,7 @@ from pagedeck.gui.main_window import MainWindow
 from pagedeck.gui.map.block_image import AGE_TOP, BlockImage, Colouring, arrange
 from pagedeck.gui.map.block_map import BlockMap
 from pagedeck.gui.map.legend import Legend
-from pagedeck.gui.map.slot_layer import SLOT_CELL, seen, slot_grid
+from pagedeck.gui.map.slot_layer import SLOT_CELL, in_characters, seen, slot_grid
 from pagedeck.gui.selection import Selection
 from pagedeck.gui.state import ConnectionState, TierView
 from pagedeck.ipc.protocol import BlockDetail, BlockOwner, DescribeBlock, DescribeRequest
@@ -679,6 +679,22 @@ def test_slots_have_a_words_proportions(block_size: int) -> None:
     columns, rows = slot_grid(block_size, 400, 400)
     assert columns * rows == block_size
     assert block_size < 8 or 1 <= (400 / columns) / (400 / rows) <= 8
+
+
+@pytest.mark.parametrize(
+    ("texts", "text", "shown"),
+    [
+        (["a", " b"], "a b", ["a", " b"]),
+        (["分", "\ufffd", "\ufffd", "注意"], "分页注意", ["分", "页", "⋯", "注意"]),
+        (["\ufffd", "的", " \ufffd", "\ufffd", "\ufffd"], "\ufffd的 存页", ["⋯", "的", " 存页", "⋯", "⋯"]),
+        ([" a", "\ufffd", "\ufffd"], "a页", [" a", "页", "⋯"]),
+        (["<s>", "\ufffd", "\ufffd", "的"], "页的", ["<s>", "\ufffd", "\ufffd", "的"]),  # the text leaves one out
+        (["\ufffd", "\ufffd", "的"], "", ["\ufffd", "\ufffd", "的"]),
+        ([], "", []),
+    ],
+)
+def test_a_character_of_several_tokens_is_shown_at_the_first(texts: list[str], text: str, shown: list[str]) -> None:
+    assert in_characters(texts, text) == shown
 
 
 def test_what_is_not_seen_of_a_token_is_made_visible() -> None:
