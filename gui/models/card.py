@@ -25,6 +25,7 @@ class Model:
     have: int = 0
     total: int = 0
     problem: str = ""
+    local: bool = False  # a folder or a file of the user's own
 
     @property
     def complete(self) -> bool:
@@ -172,9 +173,9 @@ class ModelCard(Translated, QFrame):
         self.progress.setRange(0, 1000 if model.total else 0)
         self.progress.setValue(round(1000 * model.have / model.total) if model.total else 0)
         idle = not model.downloading
-        self.use_button.setVisible(idle and not model.engine and (model.complete or model.default))
+        self.use_button.setVisible(idle and not model.engine and (model.complete or model.default or model.local))
         self.use_button.setEnabled(model.fits)
-        self.fetch_button.setVisible(idle and not model.complete)
+        self.fetch_button.setVisible(idle and not model.complete and not model.local)
         self.fetch_button.setText(self.tr("Go on") if model.partial else self.tr("Download"))
         self.pause_button.setVisible(model.downloading)
         self.drop_button.setVisible(not model.complete and not model.default and (model.downloading or model.partial))

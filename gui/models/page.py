@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable
 from typing import Any
 
-from PySide6.QtCore import Signal
-from PySide6.QtGui import QShowEvent
-from PySide6.QtWidgets import QFileDialog, QHBoxLayout, QLabel, QLineEdit, QPushButton, QVBoxLayout, QWidget
+from PySide6.QtCore import Qt, Signal
+from PySide6.QtGui import QResizeEvent, QShowEvent
+from PySide6.QtWidgets import (
+    QFileDialog,
+    QGridLayout,
+    QHBoxLayout,
+    QLabel,
+    QLineEdit,
+    QPushButton,
+    QVBoxLayout,
+    QWidget,
+)
 
 from .. import engine_texts, theme
 from ..i18n import Translated, fill_in
@@ -18,8 +28,8 @@ from ..state import ConnectionState
 from .card import Model, ModelCard
 from .command import ModelsCommand
 
-#: Wider cards are hard to read.
-_WIDTH = 110 * theme.GRID
+#: Wider cards are hard to read, narrower ones cramped.
+_WIDTH, _NARROWEST = 110 * theme.GRID, 56 * theme.GRID
 
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 
@@ -59,24 +69,43 @@ class ModelsPage(Translated, QWidget):
         get.addWidget(self.id_field, 1)
         for button in (self.look_button, self.folder_button, self.file_button):
             get.addWidget(button)
-        inner = Column()
-        inner.setMaximumWidth(_WIDTH)
-        self._list = QVBoxLayout(inner)
-        self._list.setContentsMargins(0, 0, 0, 0)
-        self._list.setSpacing(2 * theme.GRID)
-        self._list.addWidget(self.get_heading)
-        self._list.addLayout(get)
-        self._list.addWidget(self.state)
-        self._list.addWidget(self.heading)
-        self._list.addStretch(1)
-        across = Column()
-        row = QHBoxLayout(across)
-        row.setContentsMargins(2 * theme.GRID, 2 * theme.GRID, 2 * theme.GRID, 2 * theme.GRID)
-        row.addWidget(inner, 1000)
+        another = QWidget()
+        another.setMaximumWidth(_WIDTH)
+        above = QVBoxLayout(another)
+        above.setContentsMargins(0, 0, 0, 0)
+        above.setSpacing(2 * theme.GRID)
+        above.addWidget(self.get_heading)
+        above.addLayout(get)
+        above.addWidget(self.state)
+        row = QHBoxLayout()
+        row.addWidget(another, 1000)
         row.addStretch(1)
+        self._grid = QGridLayout()
+        self._grid.setSpacing(2 * theme.GRID)
+        inner = Column()
+        column = QVBoxLayout(inner)
+        column.setContentsMargins(2 * theme.GRID, 2 * theme.GRID, 2 * theme.GRID, 2 * theme.GRID)
+        column.setSpacing(2 * theme.GRID)
+        column.addLayout(row)
+        column.addWidget(self.heading)
+        column.addLayout(self._grid)
+        column.addStretch(1)
         layout = QVBoxLayout(self)
         layout.setContentsMargins(0, 0, 0, 0)
-        layout.addWidget(plain_scroll(across))
+        layout.addWidget(plain_scroll(inner))
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        super().resizeEvent(event)
+        self._arrange()
+
+    def _arrange(self) -> None:
+        """Cards side by side, as many as have room."""
+        columns = max(1, self.width() // _NARROWEST)
+        columns = min(columns, max(len(self.cards), math.ceil(self.width() / _WIDTH)))
+        for place, card in enumerate(self.cards.values()):
+            self._grid.addWidget(card, *divmod(place, columns), Qt.AlignmentFlag.AlignTop)
+        for place in range(max(columns, self._grid.columnCount())):
+            self._grid.setColumnStretch(place, 1 if place < columns else 0)
 
     def showEvent(self, event: QShowEvent) -> None:
         super().showEvent(event)
@@ -179,9 +208,7 @@ class ModelsPage(Translated, QWidget):
         self._say("")
         model = self.models.setdefault(name, Model(name, look["installed"] or {}))
         model.look, model.problem = look, ""
-        local = not look["to_download"] and not model.facts
-        if local:  # a folder or a file: nothing is to be downloaded, and nothing of it is ours to delete
-            model.facts = {"title": name, "kind": "local", "complete": True, "bytes": 0}
+        model.local = not look["to_download"] and not model.facts
         self._show(model)
         self.cards[name].use_button.setFocus()
 
@@ -248,7 +275,7 @@ class ModelsPage(Translated, QWidget):
         card.paused.connect(self.pause)
         card.dropped.connect(self.drop)
         card.removed.connect(self.remove)
-        self._list.insertWidget(self._list.count() - 1, card)
+        self._arrange()
 
     def _forget(self, name: str) -> None:
         del self.models[name]
@@ -256,6 +283,8 @@ class ModelsPage(Translated, QWidget):
         if card is not None:
             card.hide()
             card.deleteLater()
+            self._grid.removeWidget(card)
+            self._arrange()
 
     def _say(self, text: str, role: str = "muted") -> None:
         self.state.setProperty("role", role)

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 from pagedeck.gui.i18n import Languages
-from pagedeck.gui.models.card import ModelCard
+from pagedeck.gui.models.card import Model, ModelCard
 from pagedeck.gui.models.page import ModelsPage
 from pagedeck.gui.session import EngineSession
 from pagedeck.gui.state import ConnectionState
-from PySide6.QtCore import Qt
+from PySide6.QtCore import QPoint, Qt
 from PySide6.QtWidgets import QPushButton
 from pytestqt.qtbot import QtBot
 
@@ -126,3 +126,37 @@ def test_it_says_why_a_model_cannot_be_had(page: ModelsPage, qtbot: QtBot) -> No
     qtbot.waitUntil(shown.problem.isVisible, timeout=SOON_MS)
     assert "The hub has no model" in shown.problem.text()
     assert shown.fetch_button.isVisible()
+
+
+def test_a_folder_of_ones_own_can_be_used_and_is_not_ours_to_delete(
+    page: ModelsPage, tiny_model_folder: Path, qtbot: QtBot
+) -> None:
+    name = str(tiny_model_folder)
+    page.look(name)
+    qtbot.waitUntil(lambda: name in page.cards and page.cards[name].estimate.isVisible(), timeout=SOON_MS)
+    shown = page.cards[name]
+    for _ in range(2):
+        assert shown.use_button.isVisible() and not shown.remove_button.isVisible()
+        assert not shown.fetch_button.isVisible() and "million parameters" in shown.facts.text()
+        page.refresh()
+        qtbot.waitUntil(lambda: not page._running, timeout=SOON_MS)
+    with qtbot.waitSignal(page.used) as used:
+        click(qtbot, shown.use_button)
+    assert used.args == [name]
+
+
+def test_cards_stand_side_by_side_where_there_is_room(page: ModelsPage, qtbot: QtBot) -> None:
+    for name in ("a/one", "a/two", "a/three"):
+        page._show(page.models.setdefault(name, Model(name, {})))
+    cards = [*page.cards.values()]
+
+    def columns() -> int:
+        return len({card.mapTo(page, QPoint()).x() for card in cards})
+
+    for width, amount in ((600, 1), (1000, 2), (2100, 4)):
+        page.resize(width, 700)
+        qtbot.waitUntil(lambda amount=amount: columns() == amount)
+        assert len({card.width() for card in cards}) == 1 and cards[0].width() > 0.8 * width / amount
+    page._forget("a/one")
+    assert page.cards["a/two"] is cards[2]
+    qtbot.waitUntil(lambda: page.cards["a/two"].x() == cards[0].width() + cards[0].x() + 16)
