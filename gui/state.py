@@ -60,6 +60,16 @@ class ConnectionState(StrEnum):
     STOPPED = "stopped"
 
 
+_GONE = frozenset(
+    {
+        ConnectionState.DISCONNECTED,
+        ConnectionState.STOPPED,
+        ConnectionState.DIED,
+        ConnectionState.NOT_ANSWERING,
+    }
+)
+
+
 class TierView:
     """One tier's blocks as arrays of equal length: ``state`` u1, ``ref`` u2, ``fill`` u2, ``owner`` u4,
     ``last_used`` u4, ``depth`` u2 (as in :class:`TierBlocks`).
@@ -329,8 +339,7 @@ class EngineView:
     @property
     def present(self) -> bool:
         """Whether figures are of now: not the last ones of an engine that tells none any more."""
-        gone = (ConnectionState.STOPPED, ConnectionState.DIED, ConnectionState.NOT_ANSWERING)
-        return self.connection not in gone
+        return self.connection not in _GONE
 
     def tier(self, name: str) -> TierView:
         return self.host if name == "host" else self.device

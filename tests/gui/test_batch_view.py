@@ -101,10 +101,11 @@ def test_the_figures_get_brief_before_the_key_gives_way(shown: Shown) -> None:
     assert [*dict.fromkeys(seen)] == [(False, True), (True, False), (True, True)]
 
 
-def test_the_last_figures_of_an_engine_are_not_told_as_those_of_now(shown: Shown) -> None:
+@pytest.mark.parametrize("gone", [ConnectionState.DISCONNECTED, ConnectionState.DIED, ConnectionState.NOT_ANSWERING])
+def test_the_last_figures_of_an_engine_are_not_told_as_those_of_now(shown: Shown, gone: ConnectionState) -> None:
     shown.steps(3)
     assert "last known" not in shown.view._now.text()
-    shown.link.say_connection(ConnectionState.DIED)
+    shown.link.say_connection(gone)
     shown.view._write_now()
     assert shown.view._now.text().startswith("last known · ")
     shown.link.say_connection(ConnectionState.READY)

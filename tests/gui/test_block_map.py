@@ -416,10 +416,11 @@ def test_choices_are_wide_enough_for_their_texts(shown: Shown) -> None:
             assert choice.fontMetrics().horizontalAdvance(text) <= room, text
 
 
-def test_the_last_figures_of_an_engine_are_not_told_as_those_of_now(shown: Shown) -> None:
+@pytest.mark.parametrize("gone", [ConnectionState.DISCONNECTED, ConnectionState.DIED, ConnectionState.NOT_ANSWERING])
+def test_the_last_figures_of_an_engine_are_not_told_as_those_of_now(shown: Shown, gone: ConnectionState) -> None:
     shown.advance(1)
     assert "last known" not in shown.pool._usage.text()
-    shown.link.say_connection(ConnectionState.DIED, "gone")
+    shown.link.say_connection(gone)
     shown.map._figures.stop()
     shown.map.refresh()
     assert shown.pool._usage.text().startswith("last known · ")
