@@ -198,7 +198,8 @@ class _AgoAxis(pg.AxisItem):
 
 
 class _ValueAxis(pg.AxisItem):
-    """Three ticks with units, in a gutter of fixed width, so that charts line up and do not shift."""
+    """Three ticks with units, or two where three would touch, in a gutter of fixed width: charts line up and do not
+    shift."""
 
     def __init__(self, unit: str) -> None:
         super().__init__("left")
@@ -209,7 +210,7 @@ class _ValueAxis(pg.AxisItem):
         self.setStyle(tickLength=0, hideOverlappingLabels=False)
 
     def tickValues(self, low: float, high: float, size: float) -> list[tuple[float, list[float]]]:
-        return [(self.top / 2, [0.0, self.top / 2, self.top])]
+        return [(self.top, [0.0, self.top]), (self.top / 2, [self.top / 2])]  # the second where it has room
 
     def tickStrings(self, values: list[float], scale: float, spacing: float) -> list[str]:
         unit = self._unit

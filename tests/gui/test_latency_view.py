@@ -7,7 +7,7 @@ import itertools
 import numpy as np
 import pytest
 from pagedeck.gui import theme
-from pagedeck.gui.chart import POINTS, format_value
+from pagedeck.gui.chart import POINTS, Chart, Series, format_value
 from pagedeck.gui.durations import EDGES
 from pagedeck.gui.i18n import Language, Languages
 from pagedeck.gui.latency.step_split import PARTS, split_by_second
@@ -15,6 +15,7 @@ from pagedeck.gui.latency.view import SHEETS, LatencyView
 from pagedeck.gui.state import StepHistory
 from pagedeck.ipc.telemetry import Percentiles, StepRecord
 from PySide6.QtCore import Qt
+from PySide6.QtGui import QPainter, QPixmap
 from pytestqt.qtbot import QtBot
 
 from .feeder import Feeder
@@ -161,6 +162,25 @@ def test_the_legend_shows_lines_as_they_are_drawn(shown: Shown, mode: str) -> No
         drawn.append(sum(row))
     assert drawn[0] > drawn[1] > drawn[2] > 0
     theme.current().set_mode(before)
+
+
+@pytest.mark.parametrize("height", range(96, 160, 8))
+def test_labels_of_a_scale_never_touch(qtbot: QtBot, height: int) -> None:
+    chart = Chart(unit="s")
+    qtbot.addWidget(chart)
+    chart.set_series([Series("P50", "#000000", 1.0)])
+    chart.resize(400, height)
+    with qtbot.waitExposed(chart):
+        chart.show()
+    chart.draw(120, np.array([-2.0, -1.0, 0.0]), [np.array([0.1, 0.2, 0.3])])
+    chart.grab()
+    ground = QPixmap(1, 1)
+    painter = QPainter(ground)
+    labels = chart._left.generateDrawSpecs(painter)[2]
+    painter.end()
+    rows = sorted((rect.top(), rect.bottom()) for rect, _, _ in labels)
+    assert len(rows) >= (3 if height > 140 else 2)
+    assert all(above[1] <= below[0] for above, below in itertools.pairwise(rows))
 
 
 def test_long_curves_are_thinned_but_keep_their_peaks(shown: Shown) -> None:
