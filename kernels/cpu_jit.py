@@ -11,6 +11,8 @@ from __future__ import annotations
 
 import math
 import os
+import shutil
+import time
 from collections.abc import Callable
 from hashlib import sha256
 from pathlib import Path
@@ -24,11 +26,28 @@ from numba.extending import intrinsic
 from platformdirs import user_cache_path
 from torch import Tensor
 
+UNUSED = 30 * 24 * 3600.0  # seconds after which code compiled of another state of the sources is given up
+
+
+def take_folder(folder: Path) -> None:
+    """Mark ``folder`` as used, and remove those beside it that no process has begun to use for long. One that still
+    uses such a folder goes on: its code is in memory, and numba makes the folder anew for what it compiles next."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        os.utime(folder)
+        unused = [other for other in folder.parent.iterdir() if other.stat().st_mtime < time.time() - UNUSED]
+    except OSError:  # a folder that is not to be written to, or that another process removes as well
+        return
+    for other in unused:
+        shutil.rmtree(other, ignore_errors=True)
+
+
 if not numba.config.CACHE_DIR:
     # By default numba writes beside the source, and an installed package may be read-only. It asks whether a function's
     # own file has changed, but compiles in those that it calls in others: each state of all files has its own folder.
     _sources = b"".join(path.read_bytes() for path in sorted(Path(__file__).parent.glob("cpu*.py")))
     _folder = user_cache_path("pagedeck") / "numba" / sha256(_sources).hexdigest()[:16]
+    take_folder(_folder)
     numba.config.CACHE_DIR = str(_folder)
 if numba.config.THREADING_LAYER == "default":
     # The workqueue layer aborts the process when two threads enter it; omp sleeps when OMP_WAIT_POLICY is PASSIVE.

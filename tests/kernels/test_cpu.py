@@ -6,6 +6,7 @@ import dataclasses
 import os
 import subprocess
 import sys
+import time
 from itertools import pairwise
 from pathlib import Path
 
@@ -16,7 +17,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from paged_cases import TOLERANCE, Case, build, decodes, worst
-from pagedeck.kernels import cpu_decode, ops_for
+from pagedeck.kernels import cpu_decode, cpu_jit, ops_for
 from pagedeck.kernels.cpu import CpuOps
 from pagedeck.kernels.cpu_chunks import chunk_attention
 from pagedeck.kernels.formats import decode, encode, raw
@@ -248,6 +249,31 @@ def test_compiled_code_is_kept_in_the_users_cache(tmp_path: Path) -> None:
 
     assert hits() == ["0", "0"]
     assert hits() == ["1", "1"]
+    assert list(tmp_path.rglob("*.nbi"))
+
+
+def test_code_of_other_sources_is_given_up_when_it_was_not_used_for_long(tmp_path: Path) -> None:
+    now, day = time.time(), 24 * 3600
+    for name, days in (("own", 90), ("old", 31), ("recent", 29)):
+        (tmp_path / name / "kernels").mkdir(parents=True)
+        (tmp_path / name / "kernels" / "attend.nbc").write_bytes(b"code")
+        os.utime(tmp_path / name, (now - days * day,) * 2)
+    cpu_jit.take_folder(tmp_path / "own")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["own", "recent"]
+    assert (tmp_path / "own" / "kernels" / "attend.nbc").exists()
+    assert (tmp_path / "own").stat().st_mtime > now - day
+
+
+def test_a_process_whose_folder_was_given_up_goes_on(tmp_path: Path) -> None:
+    program = (
+        "import shutil, numba; from numpy import float32; from pagedeck.kernels import cpu_decode;"
+        "shutil.rmtree(numba.config.CACHE_DIR);"
+        "cpu_decode.compile_decode(64, float32, float32)"
+    )
+    environment = os.environ | {"XDG_CACHE_HOME": str(tmp_path), "HOME": str(tmp_path), "LOCALAPPDATA": str(tmp_path)}
+    environment.pop("NUMBA_CACHE_DIR", None)
+    run = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr
     assert list(tmp_path.rglob("*.nbi"))
 
 
