@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
 from pagedeck.gui import i18n, theme
 from pagedeck.gui.engines import process as engine_process
+from pagedeck.gui.link import EngineLink
 from pagedeck.gui.main_window import MainWindow
 from pagedeck.gui.selection import Selection
 from pagedeck.gui.session import EngineSession
@@ -18,6 +19,8 @@ from pytestqt.qtbot import QtBot
 
 from ..nursery import Nursery
 from .scripted_link import ScriptedLink
+
+OpenWindow = Callable[[Sequence[str]], MainWindow]
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -71,3 +74,28 @@ def window(
     made.resize(1280, 800)
     made.show()
     return made
+
+
+@pytest.fixture
+def open_window(
+    languages: i18n.Languages, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, qtbot: QtBot
+) -> Iterator[OpenWindow]:
+    """The whole window for real engines, of which it knows the test's own alone; it is told with which arguments it is
+    to start one."""
+    monkeypatch.setenv("PAGEDECK_RUNTIME", str(tmp_path / "run"))
+    monkeypatch.setenv("PAGEDECK_STATE", str(tmp_path / "state"))
+    windows: list[MainWindow] = []
+
+    def opened(arguments: Sequence[str]) -> MainWindow:
+        settings = QSettings(str(tmp_path / "app.ini"), QSettings.Format.IniFormat)
+        made = MainWindow(EngineSession(EngineLink(), arguments), languages, settings)
+        windows.append(made)
+        qtbot.addWidget(made)
+        made.resize(1280, 900)
+        made.show()
+        return made
+
+    yield opened
+    for window in windows:
+        window.session.close()
+        window.engines.close()

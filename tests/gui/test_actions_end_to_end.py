@@ -8,24 +8,22 @@ import io
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from pagedeck.gui import i18n
-from pagedeck.gui.link import EngineLink
 from pagedeck.gui.main_window import MainWindow
 from pagedeck.gui.presence import show_running
-from pagedeck.gui.session import EngineSession
 from pagedeck.gui.state import ConnectionState
 from pagedeck.ipc.client import Client
 from pagedeck.ipc.line import EngineError
 from pagedeck.ipc.vocabulary import BlockState
-from PySide6.QtCore import QSettings, Qt
+from PySide6.QtCore import Qt
 from PySide6.QtGui import QGuiApplication
 from PySide6.QtWidgets import QAbstractButton, QComboBox, QLineEdit
 from pytestqt.qtbot import QtBot
+
+from .conftest import OpenWindow
 
 LOADED_MS = 120_000
 SOON_MS = 60_000
@@ -34,19 +32,8 @@ ARGUMENTS = ["--device", "cpu", "--num-blocks", "1024", "--block-size", "16", "-
 
 
 @pytest.fixture
-def window(
-    tiny_model_folder: Path, languages: i18n.Languages, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, qtbot: QtBot
-) -> Iterator[MainWindow]:
-    monkeypatch.setenv("PAGEDECK_RUNTIME", str(tmp_path / "run"))
-    monkeypatch.setenv("PAGEDECK_STATE", str(tmp_path / "state"))
-    session = EngineSession(EngineLink(), ["--model", str(tiny_model_folder), *ARGUMENTS])
-    made = MainWindow(session, languages, QSettings(str(tmp_path / "app.ini"), QSettings.Format.IniFormat))
-    qtbot.addWidget(made)
-    made.resize(1280, 900)
-    made.show()
-    yield made
-    session.close()
-    made.engines.close()
+def window(tiny_model_folder: Path, open_window: OpenWindow) -> MainWindow:
+    return open_window(["--model", str(tiny_model_folder), *ARGUMENTS])
 
 
 @pytest.fixture

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from pagedeck.gui import i18n
 from pagedeck.gui.advice import advisor, trial
 from pagedeck.gui.advice.batch import Batch
 from pagedeck.gui.advice.trial import Stage
 from pagedeck.gui.link import EngineLink, StreamMessage
 from pagedeck.gui.main_window import MainWindow
-from pagedeck.gui.session import EngineSession
 from pagedeck.ipc.protocol import Failed, Finished, Submit
 from pagedeck.ipc.vocabulary import SamplingParams
-from PySide6.QtCore import QSettings, Qt
+from PySide6.QtCore import Qt
 from pytestqt.qtbot import QtBot
 
+from .conftest import OpenWindow
 from .test_window_end_to_end import LOADED_MS, start
 
 ARGUMENTS = ["--device", "cpu", "--num-blocks", "256", "--block-size", "16", "--threads", "1", "--max-batch-size", "2"]
@@ -25,26 +23,13 @@ AT_ONCE = 8
 
 
 @pytest.fixture
-def served(
-    tiny_model_folder: Path,
-    languages: i18n.Languages,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    qtbot: QtBot,
-) -> Iterator[MainWindow]:
+def served(tiny_model_folder: Path, open_window: OpenWindow, monkeypatch: pytest.MonkeyPatch) -> MainWindow:
     """A window whose advisor is quick to judge."""
-    monkeypatch.setenv("PAGEDECK_RUNTIME", str(tmp_path / "run"))
-    monkeypatch.setenv("PAGEDECK_STATE", str(tmp_path / "state"))
     monkeypatch.setattr(Batch, "seconds", 3)
     monkeypatch.setattr(advisor, "LOOK_EVERY", 1)
     for module in (advisor, trial):
         monkeypatch.setattr(module, "SETTLE_S", 0.5)
-    session = EngineSession(EngineLink(), ["--model", str(tiny_model_folder), *ARGUMENTS])
-    made = MainWindow(session, languages, QSettings(str(tmp_path / "app.ini"), QSettings.Format.IniFormat))
-    qtbot.addWidget(made)
-    made.show()
-    yield made
-    session.close()
+    return open_window(["--model", str(tiny_model_folder), *ARGUMENTS])
 
 
 class Load:

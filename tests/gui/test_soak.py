@@ -19,19 +19,18 @@ from pathlib import Path
 import numpy as np
 import psutil
 import pytest
-from pagedeck.gui import i18n
 from pagedeck.gui.link import FRAME_MS, EngineLink
 from pagedeck.gui.main_window import MainWindow
 from pagedeck.gui.rail import PAGES
-from pagedeck.gui.session import EngineSession
 from pagedeck.gui.state import ConnectionState
 from pagedeck.ipc.collector import calm
 from pagedeck.ipc.protocol import Failed, Finished, Submit
 from pagedeck.ipc.vocabulary import PRIORITIES, SamplingParams
-from PySide6.QtCore import QAbstractEventDispatcher, QSettings, QTimer
+from PySide6.QtCore import QAbstractEventDispatcher, QTimer
 from pytestqt.qtbot import QtBot
 
 from ..conftest import write_llama, write_tokenizer
+from .conftest import OpenWindow
 
 LOADED_MS = 120_000
 SHORT_S = 4.0
@@ -59,25 +58,15 @@ def model(load: str, tiny_model_folder: Path, tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def window(
-    model: Path, languages: i18n.Languages, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, qtbot: QtBot
-) -> Iterator[MainWindow]:
-    monkeypatch.setenv("PAGEDECK_RUNTIME", str(tmp_path / "run"))
-    monkeypatch.setenv("PAGEDECK_STATE", str(tmp_path / "state"))
-    session = EngineSession(EngineLink(), ["--model", str(model), *ARGUMENTS])
-    made = MainWindow(session, languages, QSettings(str(tmp_path / "app.ini"), QSettings.Format.IniFormat))
-    qtbot.addWidget(made)
-    made.resize(1280, 800)
-    made.show()
-    session.open()
-    qtbot.waitUntil(lambda: session.state == ConnectionState.READY, timeout=LOADED_MS)
+def window(model: Path, open_window: OpenWindow, qtbot: QtBot) -> Iterator[MainWindow]:
+    made = open_window(["--model", str(model), *ARGUMENTS])
+    made.session.open()
+    qtbot.waitUntil(lambda: made.session.state == ConnectionState.READY, timeout=LOADED_MS)
     thresholds = gc.get_threshold()
     calm()  # as the app does
     yield made
     gc.unfreeze()
     gc.set_threshold(*thresholds)
-    session.close()
-    made.engines.close()
 
 
 class Load:

@@ -5,38 +5,27 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 
 import pytest
-from pagedeck.gui import i18n, log_view
+from pagedeck.gui import log_view
 from pagedeck.gui.link import INBOX_MAX, EngineLink
 from pagedeck.gui.main_window import MainWindow
-from pagedeck.gui.session import EngineSession
 from pagedeck.gui.state import EVENTS_KEPT, ConnectionState
 from pagedeck.ipc.client import Client
-from PySide6.QtCore import QSettings, QTimer
+from PySide6.QtCore import QTimer
 from PySide6.QtWidgets import QComboBox
 from pytestqt.qtbot import QtBot
 
+from .conftest import OpenWindow
 from .loading_engines import loading_engine
 
 SOON_MS = 60_000
 
 
 @pytest.fixture
-def window(
-    languages: i18n.Languages, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, qtbot: QtBot
-) -> Iterator[MainWindow]:
-    monkeypatch.setenv("PAGEDECK_RUNTIME", str(tmp_path / "run"))
-    monkeypatch.setenv("PAGEDECK_STATE", str(tmp_path / "state"))
-    session = EngineSession(EngineLink())
-    made = MainWindow(session, languages, QSettings(str(tmp_path / "app.ini"), QSettings.Format.IniFormat))
-    qtbot.addWidget(made)
-    made.show()
-    yield made
-    session.close()
-    made.engines.close()
+def window(open_window: OpenWindow) -> MainWindow:
+    return open_window([])
 
 
 def attach(window: MainWindow, name: str, qtbot: QtBot) -> None:
