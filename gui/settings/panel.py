@@ -39,8 +39,9 @@ PREVIEW_AFTER_MS = 300
 
 #: Wider lines are hard to read; where two such columns have room, they stand side by side.
 SECTION_WIDTH = 78 * theme.GRID
-#: Of what stands beside them, a fifth of the page in between.
+#: Of what stands beside them, a fifth of the page in between; in the smallest window no setting is cut for it.
 SIDE_WIDTHS = 36 * theme.GRID, 52 * theme.GRID
+NARROWEST_SIDE = 24 * theme.GRID
 
 
 def _set_role(label: QWidget, role: str) -> None:
@@ -165,12 +166,17 @@ class SettingsPanel(Translated, QWidget):
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         super().resizeEvent(event)
-        self._side.setFixedWidth(min(max(self.width() // 5, SIDE_WIDTHS[0]), SIDE_WIDTHS[1]))
+        self._share_width()
         beside = self._scroll.width() >= 2 * SECTION_WIDTH
         directions = QBoxLayout.Direction
         self._sections.setDirection(directions.LeftToRight if beside else directions.TopToBottom)
         for section in range(2):  # as wide as they may be
             self._sections.setStretch(section, 1000 if beside else 0)
+
+    def _share_width(self) -> None:
+        wanted = min(max(self.width() // 5, SIDE_WIDTHS[0]), SIDE_WIDTHS[1])
+        needed = self._sections.totalMinimumSize().width() + self._scroll.verticalScrollBar().sizeHint().width()
+        self._side.setFixedWidth(max(NARROWEST_SIDE, min(wanted, self.width() - needed)))
 
     def _make_side(self) -> QWidget:
         """Preview above, what happened below, and the one place to apply."""
@@ -225,6 +231,7 @@ class SettingsPanel(Translated, QWidget):
         self._scroll.setVisible(bool(settings))
         self.empty.setVisible(not settings)
         self._show_buttons()
+        self._share_width()
 
     @property
     def _shown(self) -> str:
@@ -521,6 +528,7 @@ class SettingsPanel(Translated, QWidget):
             editor.retranslate()
         self._show_preset(self.preset.preset)
         self._show_buttons()
+        self._share_width()
 
 
 def _section(*parts: QWidget | QLayout) -> QWidget:

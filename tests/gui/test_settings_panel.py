@@ -8,6 +8,7 @@ import pytest
 from msgspec.structs import replace
 from pagedeck.gui import quantities, words
 from pagedeck.gui.i18n import Language, Languages
+from pagedeck.gui.main_window import MainWindow
 from pagedeck.gui.session import EngineSession
 from pagedeck.gui.settings.panel import SettingsPanel
 from pagedeck.gui.settings.restart import Restart
@@ -72,6 +73,24 @@ def test_sections_stand_side_by_side_where_there_is_room(panel: SettingsPanel, q
     panel.resize(2200, 1300)
     qtbot.waitUntil(lambda: place(fixed).x() > place(live).x())
     assert place(fixed).y() == place(live).y()
+
+
+@pytest.mark.parametrize("language", Language)
+def test_in_the_smallest_window_no_setting_is_cut(
+    window: MainWindow, link: ScriptedLink, languages: Languages, language: Language, qtbot: QtBot
+) -> None:
+    languages.switch(language)
+    longest = SettingInfo("num_blocks", 200, "Blocks", live=True, unit="blocks", minimum=1, maximum=100_000_000)
+    link.view.settings = [info for info in link.view.settings if info.name != "num_blocks"] + [longest]
+    link.settingsChanged.emit()
+    window.rail.choose("settings")
+    window.resize(window.minimumSize())
+    panel = window.settings_panel
+    column, side = panel._scroll, panel._side
+    qtbot.waitUntil(lambda: column.viewport().width() >= column.widget().minimumSizeHint().width())
+    assert side.viewport().width() >= side.widget().minimumSizeHint().width()
+    editor = panel.editors["num_blocks"]
+    assert editor.width() >= editor.minimumSizeHint().width()
 
 
 def test_no_choice_is_cut(panel: SettingsPanel, link: ScriptedLink, qtbot: QtBot) -> None:
