@@ -131,6 +131,7 @@ TEMPLATES = (
     QT_TRANSLATE_NOOP("EngineText", "The engine %1 runs %2; stop it first, or let it use another model."),
     # About recordings.
     QT_TRANSLATE_NOOP("EngineText", "%1 is not a recording of Pagedeck."),
+    QT_TRANSLATE_NOOP("EngineText", "%1 was changed while it was shown; open it again."),
     QT_TRANSLATE_NOOP("EngineText", "%1 is a recording of version %2; this Pagedeck reads version %3."),
     QT_TRANSLATE_NOOP("EngineText", "%1 ends before its beginning: there is nothing to replay."),
     QT_TRANSLATE_NOOP("EngineText", "This is a recording: it holds no texts, and nothing in it can be changed."),

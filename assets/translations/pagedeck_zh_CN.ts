@@ -913,7 +913,7 @@
     <name>Effects</name>
     <message>
         <source>Blocks moved</source>
-        <extracomment>A preview is asked for when no edit came for so long. Wider lines are hard to read; where two such columns have room, they stand side by side. Of what stands beside them, a fifth of the page in between.</extracomment>
+        <extracomment>A preview is asked for when no edit came for so long. Wider lines are hard to read; where two such columns have room, they stand side by side. Of what stands beside them, a fifth of the page in between; in the smallest window no setting is cut for it.</extracomment>
         <translation>移动的块</translation>
     </message>
     <message>
@@ -1213,6 +1213,10 @@
     <message>
         <source>%1 is not a recording of Pagedeck.</source>
         <translation>%1 不是 Pagedeck 的录制文件。</translation>
+    </message>
+    <message>
+        <source>%1 was changed while it was shown; open it again.</source>
+        <translation>%1 在显示期间被更改，请重新打开。</translation>
     </message>
     <message>
         <source>%1 is a recording of version %2; this Pagedeck reads version %3.</source>
@@ -2525,6 +2529,10 @@
         <translation>本窗口的引擎继续运行。它回答请求时会干扰测量。</translation>
     </message>
     <message>
+        <source>There is no place for results: %1</source>
+        <translation>没有地方存放结果：%1</translation>
+    </message>
+    <message>
         <source>Claims</source>
         <translation>论断</translation>
     </message>
@@ -2692,7 +2700,7 @@
     <name>ModelsPage</name>
     <message>
         <source>A hub id has the form owner/name; for files of your own there are the buttons.</source>
-        <extracomment>Wider cards are hard to read.</extracomment>
+        <extracomment>Wider cards are hard to read, narrower ones cramped.</extracomment>
         <translation>Hub ID 的形式为“所有者/名称”；自己的文件请用右侧按钮选择。</translation>
     </message>
     <message>

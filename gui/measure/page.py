@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +25,7 @@ from PySide6.QtWidgets import (
 )
 
 from ...ipc.folders import state_folder
+from ...ipc.vocabulary import Refused
 from .. import engine_texts, theme
 from ..i18n import Translated, fill_in
 from ..scroll import plain_scroll
@@ -155,7 +158,11 @@ class MeasurePage(Translated, QWidget):
             return
         model = self.model.text().strip() or self._engines_model()
         named = ["--model", model] if model else []
-        self._output = self._file_for(form, named)
+        try:
+            self._output = self._file_for(form, named)
+        except (OSError, Refused) as error:
+            self.said.emit(partial(self._no_place, str(error)), "error")
+            return
         self.run.begin([*form.arguments(), *named, "--output", str(self._output)])
         self._show_state()
 
@@ -176,7 +183,7 @@ class MeasurePage(Translated, QWidget):
     def list_files(self, shown: Path | None = None) -> None:
         """The files that were measured here, the newest first, and the one that is shown."""
         shown = shown or (Path(self.files.currentData()) if self.files.currentData() else None)
-        found = sorted(results_folder().glob(f"*{SUFFIX}"), key=lambda path: path.stat().st_mtime, reverse=True)
+        found = _measured_here()
         self.files.clear()
         for path in dict.fromkeys([*([shown] if shown is not None else []), *found]):
             self.files.addItem(path.name, str(path))
@@ -237,6 +244,9 @@ class MeasurePage(Translated, QWidget):
             _set_role(self.disturbance, "warning" if busy else "muted")
         self.stop_button.setVisible(self._session.alive)
 
+    def _no_place(self, why: str) -> str:
+        return fill_in(self.tr("There is no place for results: %1"), engine_texts.say(why))
+
     def _say_problem(self, text: str, role: str) -> None:
         self.problem.setText(text)
         _set_role(self.problem, role)
@@ -259,9 +269,19 @@ class MeasurePage(Translated, QWidget):
         self._show_state()
 
 
+def _measured_here() -> list[Path]:
+    """The newest first; none where there is no place for them, and without those that vanish meanwhile."""
+    found: list[tuple[float, Path]] = []
+    with contextlib.suppress(OSError, Refused):
+        for path in results_folder().glob(f"*{SUFFIX}"):
+            with contextlib.suppress(OSError):
+                found.append((path.stat().st_mtime, path))
+    return [path for _, path in sorted(found, reverse=True)]
+
+
 def _finished(path: Path) -> Path:
     """A search that has ended gives its place free for the next one."""
-    if f"-{_UNFINISHED}-" not in path.name:
+    if f"-{_UNFINISHED}-" not in path.name or not path.exists():
         return path
     new = path.with_name(f"tune-{time.strftime('%Y%m%d-%H%M%S')}{SUFFIX}")
     path.rename(new)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Set
 from pathlib import Path
 
 from PySide6.QtCore import QObject, QTimer, Signal
@@ -65,6 +65,8 @@ class Player(QObject):
         if self.replay is not None and self.ready:
             if self.replay.at >= self.replay.end:
                 self._show(0)
+            if not self.ready:  # it could not be shown
+                return
             self._begin()
             self.playing = True
             self._frame.start()
@@ -98,7 +100,17 @@ class Player(QObject):
 
     def _show(self, at: int) -> None:
         assert self.replay is not None
-        self._link.announce(self.replay.seek(at))
+        self._turn(self.replay.seek, at)
+
+    def _turn(self, move: Callable[[int], Set[str]], at: int) -> None:
+        """Go to a moment; back to the engine, where what is there cannot be read."""
+        try:
+            changed = move(at)
+        except (Refused, OSError, ValueError) as error:
+            self.close()
+            self.failed.emit(error)
+        else:
+            self._link.announce(changed)
 
     def _begin(self) -> None:
         self._from = time.monotonic(), float(self.replay.at if self.replay is not None else 0)
@@ -106,8 +118,8 @@ class Player(QObject):
     def _go_on(self) -> None:
         assert self.replay is not None
         begun, at = self._from
-        self._link.announce(self.replay.play(int(at + 1000 * self.speed * (time.monotonic() - begun))))
-        if self.replay.at >= self.replay.end:
+        self._turn(self.replay.play, int(at + 1000 * self.speed * (time.monotonic() - begun)))
+        if self.replay is not None and self.replay.at >= self.replay.end:
             self.pause()
         self.changed.emit()
 

@@ -75,7 +75,10 @@ class _Mark:
 
 
 class Replay:
-    """``view`` shows the recording at ``at`` milliseconds of ``end``. Read it (:meth:`read`) before anything else."""
+    """``view`` shows the recording at ``at`` milliseconds of ``end``. Read it (:meth:`read`) before anything else.
+
+    All methods raise :class:`Refused`, ``OSError`` or ``ValueError`` for what cannot be read.
+    """
 
     def __init__(self, recording: Recording) -> None:
         self.recording = recording
@@ -146,7 +149,7 @@ class Replay:
         """Show a section's beginning."""
         view, mark = self.view, self._marks[section]
         before = _slow_parts(view)
-        self._section, self._records, self._place = section, self.recording.records(section), 1
+        self._section, self._records, self._place = section, self._read(section), 1
         view.steps, view.latency = mark.steps, mark.latency
         view.events.clear()
         view.events.extend(self._events[: mark.events])
@@ -157,6 +160,13 @@ class Replay:
         mark.latency.show(mark.latency_rows)
         after = _slow_parts(view)
         return PARTS - {name for name in after if after[name] == before[name]}
+
+    def _read(self, section: int) -> list[AnyRecord]:
+        records = self.recording.records(section)
+        if not records:  # it could be read before
+            name = self.recording.path.name
+            raise Refused(f"{name} was changed while it was shown; open it again.", field="recording")
+        return records
 
     def _go_on(self, at: int) -> Set[str]:
         changed: set[str] = set()
@@ -173,7 +183,7 @@ class Replay:
 
     def _turn_over(self, section: int) -> Set[str]:
         """Go on with the next section. What its keyframe says is known, unless a new life begins with it."""
-        records = self.recording.records(section)
+        records = self._read(section)
         if isinstance(records[0], Keyframe) and records[0].fresh:
             return self._enter(section)
         self._section, self._records, self._place = section, records, 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pagedeck.bench import results
@@ -132,6 +133,36 @@ def test_what_cannot_be_measured_says_why(page: MeasurePage, tmp_path: Path, qtb
     with qtbot.waitSignal(page.said, timeout=SOON_MS) as said:
         click(qtbot, page.load.start_button)
     assert said.args[1] == "error" and "no-model" in said.args[0]()
+
+
+def test_where_no_results_can_be_kept_nothing_is_measured(
+    page: MeasurePage, window: MainWindow, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, qtbot: QtBot
+) -> None:
+    monkeypatch.setenv("PAGEDECK_STATE", str(tmp_path / "other"))
+    results_folder().rmdir()
+    (tmp_path / "other" / "measured").write_text("in the way")
+    page.list_files()
+    assert page.files.count() == 0
+    click(qtbot, page.tabs["load"])
+    click(qtbot, page.load.start_button)
+    assert not page.run.running and "There is no place for results" in window.said.text()
+
+
+def test_a_file_that_vanishes_is_not_listed(
+    page: MeasurePage, write: Callable[[str, Results], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("one.json", "two.json"):
+        results.write(loaded(), results_folder() / name)
+    stat = Path.stat
+
+    def vanish(path: Path, **how: Any) -> Any:
+        if path.name == "one.json":
+            raise FileNotFoundError(path)
+        return stat(path, **how)
+
+    monkeypatch.setattr(Path, "stat", vanish)
+    page.list_files()
+    assert [page.files.itemText(place) for place in range(page.files.count())] == ["two.json"]
 
 
 def test_a_window_that_closes_ends_what_it_measures(

@@ -181,6 +181,29 @@ def test_playing_goes_on_at_its_speed_to_the_end(replaying: MainWindow, qtbot: Q
     assert replay.at < replay.end  # from the beginning again
 
 
+def test_a_recording_that_is_changed_while_it_is_shown_gives_way_to_the_engine(
+    replaying: MainWindow, recorded: Path
+) -> None:
+    assert replaying.player.replay is not None
+    replaying.player.seek(replaying.player.replay.end)
+    recorded.write_bytes(bytes(recorded.stat().st_size))
+    replaying.player.seek(0)
+    assert replaying.player.replay is None and not replaying.session.link.replaying
+    assert "was changed while it was shown" in replaying.said.text()
+
+
+def test_what_cannot_be_played_ends_the_playing_with_a_word(
+    replaying: MainWindow, monkeypatch: pytest.MonkeyPatch, qtbot: QtBot
+) -> None:
+    def garbage(*_: object) -> object:
+        raise ValueError("not a message")
+
+    monkeypatch.setattr("pagedeck.gui.recording.replay._apply", garbage)
+    replaying.player.play()
+    qtbot.waitUntil(lambda: replaying.player.replay is None, timeout=SOON_MS)
+    assert "not a message" in replaying.said.text() and not replaying.player.playing
+
+
 def test_a_dropped_recording_opens(window: MainWindow, recorded: Path, qtbot: QtBot) -> None:
     data = QMimeData()
     data.setUrls([QUrl.fromLocalFile(str(recorded))])
