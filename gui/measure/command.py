@@ -1,4 +1,4 @@
-"""``pagedeck bench …`` and ``pagedeck tune`` in a process of their own: what measures must not sit in the window."""
+"""``pagedeck bench …`` and ``pagedeck tune`` in a process of their own."""
 
 from __future__ import annotations
 
@@ -9,15 +9,16 @@ import sys
 from collections.abc import Callable, Sequence
 
 from PySide6.QtCore import QObject, QProcess, QProcessEnvironment, Signal
-from shiboken6 import isValid
+
+from ..command import Command
 
 #: Exit code of a command that was interrupted.
 INTERRUPTED = 130
 
 
-class MeasureCommand(QProcess):
-    """One run. ``progressed``: what is being done and the share of it, or None; ``ended``: the exit code, what was
-    printed, and the last words where it failed."""
+class MeasureCommand(Command):
+    """``progressed``: what is being done and the share of it, or None; ``ended``: the exit code, what was printed, and
+    the last words where it failed. What it has started ends with it."""
 
     progressed = Signal(str, object)
     ended = Signal(int, str, str)
@@ -25,8 +26,6 @@ class MeasureCommand(QProcess):
     def __init__(self, arguments: Sequence[str], parent: QObject | None = None) -> None:
         super().__init__(parent)
         self.interrupted = False
-        self._errors: list[str] = []
-        self._rest = b""
         environment = QProcessEnvironment.systemEnvironment()
         environment.insert("PAGEDECK_PROGRESS", "json")
         self.setProcessEnvironment(environment)
@@ -34,12 +33,7 @@ class MeasureCommand(QProcess):
             parameters = QProcess.UnixProcessParameters()
             parameters.flags = QProcess.UnixProcessFlag.ResetSignalHandlers
             self.setUnixProcessParameters(parameters)
-        # One that is destroyed while it runs tells so when there is no object any more.
-        self.readyReadStandardError.connect(lambda: self._read() if isValid(self) else None)
-        self.finished.connect(lambda code, _status: self._end(code) if isValid(self) else None)
-        self.errorOccurred.connect(self._broke)
-        self.start(sys.executable, ["-m", "pagedeck", *arguments])
-        self.closeWriteChannel()
+        self.begin(arguments)
 
     def interrupt(self) -> None:
         """As Ctrl-C does: what was measured is kept."""
@@ -49,37 +43,15 @@ class MeasureCommand(QProcess):
         elif self.processId():
             os.kill(self.processId(), signal.SIGINT)
 
-    def stop(self) -> None:
-        """End at once and tell nothing any more; what it has started ends with it."""
-        for told in (self.readyReadStandardError, self.finished, self.errorOccurred):
-            told.disconnect()
-        self.finished.connect(lambda *_: self.deleteLater())
-        self.kill()
-
-    def _read(self) -> None:
-        *lines, self._rest = (self._rest + bytes(self.readAllStandardError().data())).split(b"\n")
-        for line in lines:
-            self._take(line.decode("utf-8", "replace"))
-
-    def _take(self, line: str) -> None:
+    def _hear(self, line: str) -> None:
         try:
             told = json.loads(line)
             self.progressed.emit(told["text"], told["fraction"])
         except (ValueError, TypeError, KeyError):
-            if line.strip():
-                self._errors.append(line.strip())
+            super()._hear(line)
 
-    def _end(self, code: int) -> None:
-        self._read()
-        said = self._errors[-1].removeprefix("pagedeck: ") if self._errors else f"[exit code {code}]"
-        output = bytes(self.readAllStandardOutput().data()).decode("utf-8", "replace")
-        self.deleteLater()
-        self.ended.emit(code, output, "" if code == 0 else said)
-
-    def _broke(self, error: QProcess.ProcessError) -> None:
-        if error == QProcess.ProcessError.FailedToStart:
-            self.deleteLater()
-            self.ended.emit(-1, "", self.errorString())
+    def _over(self, code: int, output: bytes, problem: str) -> None:
+        self.ended.emit(code, output.decode("utf-8", "replace"), problem)
 
 
 def ask(arguments: Sequence[str], on_answer: Callable[[object, str], None], parent: QObject) -> MeasureCommand:

@@ -43,7 +43,7 @@ def page(hub: FakeHub, link: ScriptedLink, languages: Languages, qtbot: QtBot) -
 
 
 def click(qtbot: QtBot, button: QPushButton) -> None:
-    assert button.isVisible() and button.isEnabled()
+    qtbot.waitUntil(lambda: button.isVisible() and button.isEnabled(), timeout=SOON_MS)  # a new card shows a turn later
     qtbot.mouseClick(button, Qt.MouseButton.LeftButton)
 
 
