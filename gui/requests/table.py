@@ -360,10 +360,13 @@ class RequestTable(Translated, QWidget):
     def _put_selection_by(self) -> None:
         """Qt would follow each selected cell with each row that comes, goes or moves."""
         self._put_by = [self.model.number_at(row) for row in self._selected()]
-        with QSignalBlocker(self.view.selectionModel()):
-            self.view.selectionModel().clearSelection()
+        if self._put_by:
+            with QSignalBlocker(self.view.selectionModel()):
+                self.view.selectionModel().clearSelection()
 
     def _select_again(self) -> None:
+        if not self._put_by:
+            return
         rows = sorted(row for row in map(self.model.row_of, self._put_by) if row is not None)
         selection, last = QItemSelection(), len(COLUMNS) - 1
         for _, run in itertools.groupby(enumerate(rows), lambda pair: pair[1] - pair[0]):
