@@ -58,6 +58,7 @@ def assemble(config: EngineConfig, report: Report) -> Assembled:
     threads = config.threads or usable_cores()
     torch.set_num_threads(threads)
     model = load_model(config, report)
+    report("Fitting the layers to this machine", None)
     ops = ops_for(model.device)
     network = fuse(model.model, model.layout.kv_heads, model.layout.head_dim, model.context_length, ops)
     _fit_linears(network, config.weights)

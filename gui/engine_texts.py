@@ -29,6 +29,7 @@ TEMPLATES = (
     QT_TRANSLATE_NOOP("EngineText", "Converting %1, once: writing"),
     QT_TRANSLATE_NOOP("EngineText", "Reading %1"),
     QT_TRANSLATE_NOOP("EngineText", "Loading %1"),
+    QT_TRANSLATE_NOOP("EngineText", "Fitting the layers to this machine"),
     QT_TRANSLATE_NOOP("EngineText", "Reserving the KV cache"),
     QT_TRANSLATE_NOOP("EngineText", "Warming up the kernels"),
     # About a change of settings.

@@ -1051,6 +1051,10 @@
         <translation>正在加载 %1</translation>
     </message>
     <message>
+        <source>Fitting the layers to this machine</source>
+        <translation>正在使各层适应本机</translation>
+    </message>
+    <message>
         <source>Reserving the KV cache</source>
         <translation>正在分配 KV 缓存</translation>
     </message>

@@ -81,7 +81,12 @@ def test_progress_is_told(tiny_model_folder: Path) -> None:
     said: list[str] = []
     config = EngineConfig(model=str(tiny_model_folder), device="cpu", num_blocks=4, threads=1)
     assemble(config, lambda message, fraction: said.append(message))
-    assert said == ["Loading tiny-llama", "Reserving the KV cache", "Warming up the kernels"]
+    assert said == [
+        "Loading tiny-llama",
+        "Fitting the layers to this machine",
+        "Reserving the KV cache",
+        "Warming up the kernels",
+    ]
 
 
 def test_pool_is_a_share_of_what_is_free() -> None:
