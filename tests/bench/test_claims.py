@@ -50,7 +50,7 @@ def test_an_engine_says_what_its_steps_were_spent_on(ground: Ground) -> None:
 
 
 def test_memory_runs_out_and_who_loses_its_blocks_is_rescued(ground: Ground, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(serving, "CROWD", 4)
+    monkeypatch.setattr(serving, "CROWD", 8)  # with half of it now and then only three lose their blocks
     monkeypatch.setattr(serving, "SCARCE", 24)
     found = row("rescue").measure(ground)
     assert found.met and found.samples["share"] == [1.0] and found.samples["lost"][0] >= 4
