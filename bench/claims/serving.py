@@ -67,7 +67,8 @@ def _rescued(ground: Ground) -> Measured:
     again: list[_Exhausted] = []
     reserved: list[_Exhausted] = []
     pool = {"num_blocks": SCARCE, "prefix_caching": False}
-    with ground.engine(swap_space_gib=1, **pool) as served:
+    # Left to itself an engine computes again what costs less than its copy, as the shortest do on a small model.
+    with ground.engine(swap_space_gib=1, preemption="swap", **pool) as served:
         for turn in ground.turns():
             load = _crowded(ground, turn)
             for gib, found in ((1.0, swap), (0.0, again))[:: 1 if turn % 2 == 0 else -1]:
